@@ -1,4 +1,7 @@
-"""A snapshot of a group, as ``describe`` shows it."""
+"""A snapshot of a group, as ``describe`` shows it: the one value that commands, metrics and programs read.
+
+Redis fills it here; what the queues and streams hold, and the verdicts, are added by :mod:`cobalance.operate`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
+from cobalance.coordinator.client import settings_of
 from cobalance.coordinator.requests import GROUPS_OWN
 from cobalance.limits import STARTING
 from cobalance.settings import GroupSettings
@@ -16,10 +20,47 @@ if TYPE_CHECKING:
 
     from cobalance.coordinator.client import Coordinator, KeptOffset, MemberRow, ResourceRow, SubscriptionRow
 
+FORMAT = 1
+"""Rises when a field of a description changes its meaning or goes. New fields do not change it."""
+
 GroupState = Literal["Empty", "Assigning", "Reconciling", "Stable", "Recovering"]
 """Kafka's group states. Recovering: after a loss of data, or in a new group, members are still reporting what they
 hold.
 """
+
+Verdict = Literal["OK", "WARN", "STALL", "STOP"]
+"""How work goes, from a short history. OK: done, or getting done. WARN: worked, but falling behind; or about to be moved
+or retried. STALL: held, but nothing of it gets done. STOP: nobody works it.
+"""
+
+
+@attrs.frozen(kw_only=True)
+class ServerDescription:
+    """A server that was asked."""
+
+    kind: Literal["Redis", "RabbitMQ"]
+    place: str
+    """Host and port, without user and password."""
+    version: str | None = None
+    problem: str | None = None
+    """Why it could not tell what it was asked; None if it did."""
+
+
+@attrs.frozen(kw_only=True)
+class Backlog:
+    """The remaining work of one resource. None means unknown."""
+
+    lag: int | None = None
+    """Of a queue, its unacknowledged messages; of a stream, those after the committed offset."""
+    in_flight: int | None = None
+    """Of a queue, messages delivered to a consumer and not acknowledged."""
+    oldest_ms: int | None = None
+    """Age of the oldest message in flight; None as well if there is none."""
+    log_end_offset: int | None = None
+    """Offset of a stream's last message; -1 if it is empty."""
+
+
+UNKNOWN_BACKLOG = Backlog()
 
 
 @attrs.frozen(kw_only=True)
@@ -53,7 +94,7 @@ class MemberDescription:
     resources: tuple[str, ...]
     """What it holds, sorted."""
     kept: int
-    """How many of them it keeps."""
+    """How many of them are held and not asked back."""
     pending: int
     """How many of them it must hand over."""
     quota: tuple[int, int]
@@ -67,6 +108,12 @@ class MemberDescription:
     def host(self) -> str:
         """Host name."""
         return self.label.partition("/")[0]
+
+    @property
+    def pid(self) -> int | None:
+        """Process id; None if the label has none."""
+        number = self.label.rpartition("/")[2]
+        return int(number) if number.isdecimal() else None
 
 
 @attrs.frozen(kw_only=True)
@@ -95,6 +142,10 @@ class ResourceDescription:
     """Why it is halted, that is, not worked until ``cobalance group resume`` or the next automatic retry."""
     tried_in_ms: int | None
     """For a halted resource, the time until it is retried automatically."""
+    backlog: Backlog = UNKNOWN_BACKLOG
+    """What is left to do. Unknown to ``describe`` of a group or an admin, which ask Redis only."""
+    verdict: Verdict | None = None
+    """How work on it goes. None if that is not known, or not known yet."""
 
 
 @attrs.frozen(kw_only=True)
@@ -127,6 +178,13 @@ class GroupDescription:
     resources: tuple[ResourceDescription, ...]
     subscriptions: tuple[SubscriptionDescription, ...]
     let_go: tuple[LetGo, ...]
+    at_ms: int
+    """When it was read, in group time: milliseconds since 1970, by Redis's clock, kept from running backwards."""
+    servers: tuple[ServerDescription, ...] = ()
+    """The servers that were asked, if they say who they are."""
+    verdict: Verdict | None = None
+    """The worst verdict of any resource; None if none is known."""
+    version: int = FORMAT
 
     @property
     def are_alike(self) -> bool:
@@ -142,7 +200,7 @@ class GroupDescription:
         """
         subscriptions = tuple(_subscription(coordinator, row) for row in coordinator.subscriptions())
         rows, resources = tuple(coordinator.members()), tuple(coordinator.resources())
-        let_go, settings, scalars = tuple(coordinator.kept_offsets()), coordinator.settings(), coordinator.state()
+        let_go, scalars = tuple(coordinator.kept_offsets()), coordinator.state()
         now_ms = int(scalars["heard"])
         held = _by_owner(resources)
         members = tuple(_member(row, held.get(row.id, ()), now_ms) for row in rows)
@@ -153,7 +211,7 @@ class GroupDescription:
         return cls(
             name=coordinator.group,
             state="Recovering" if int(scalars["recovering"]) > now_ms else _state(members, resources),
-            settings=settings,
+            settings=settings_of(scalars),
             coordinator=scalars["coordinator"] or None,
             offsets_known=scalars["offsets_known"] == "1",
             expires_at=datetime.fromtimestamp(expires_ms / 1000, UTC) if expires_ms else None,
@@ -161,6 +219,7 @@ class GroupDescription:
             resources=described,
             subscriptions=subscriptions,
             let_go=tuple(_let_go(row, now_ms) for row in let_go if row.committed != STARTING),
+            at_ms=now_ms,
         )
 
 
@@ -219,9 +278,11 @@ def _member(row: MemberRow, held: Sequence[str], now_ms: int) -> MemberDescripti
 def _resource(
     row: ResourceRow, named: Collection[str] | None, graced: Collection[str], now_ms: int
 ) -> ResourceDescription:
+    is_halted = row.status == "halted"  # there may be ten thousand others, so no more is asked of them than needed
+    tried_ms = row.paused_until_ms if is_halted else 0
     return ResourceDescription(
         name=row.name,
-        state="graced" if row.owner in graced else row.status,
+        state="graced" if graced and row.owner in graced else row.status,
         owner=row.owner,
         token=row.token or None,
         committed=None if row.committed == STARTING else row.committed,
@@ -229,8 +290,8 @@ def _resource(
         deadline_in_ms=max(0, row.deadline_ms - now_ms) if row.deadline_ms else None,
         is_removing=row.removing,
         is_named=named is None or row.name in named,
-        halted=row.halted,
-        tried_in_ms=max(0, row.paused_until_ms - now_ms) if row.paused_until_ms else None,
+        halted=row.halted if is_halted else None,
+        tried_in_ms=max(0, tried_ms - now_ms) if tried_ms else None,
     )
 
 

@@ -7,7 +7,7 @@
     │   ├── InvalidSettings         a setting is out of range or contradicts another one
     │   ├── GroupExists             the group to be created exists already
     │   ├── GroupActive             only possible in a group without members
-    │   ├── UnexpectedResult        a handler returned something; its message has failed
+    │   ├── UnexpectedResult        a handler returned something other than None; its message has failed
     │   └── UnknownGroup            no such group in this Redis
     ├── MembershipError             this member cannot do that, or no longer
     │   ├── GroupFailed             the group refuses this member; the message says why
@@ -31,6 +31,7 @@
     │   ├── ChannelLost             RabbitMQ closed the channel
     │   ├── ChannelLimitReached     RabbitMQ allows no more channels
     │   └── PublishFailed           a message was not confirmed
+    ├── OutOfThreads                the system gives this process no thread
     ├── HandlerHung                 a handler ran for longer than it may; its message has failed
     └── TopologyError               RabbitMQ does not have what was expected
         ├── QueueMissing            no such queue
@@ -191,6 +192,16 @@ class ChannelLimitReached(ServerError):
 
 class PublishFailed(ServerError):
     """RabbitMQ did not confirm a message: it refused it, could not route it, or was lost before it answered."""
+
+
+class OutOfThreads(CobalanceError):
+    """The system gives this process no thread, and has given none for a while."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(
+            message
+            or "The system gives this process no more threads: raise its limit (ulimit -u, TasksMax, a container's pids limit), or start fewer."
+        )
 
 
 class HandlerHung(CobalanceError):

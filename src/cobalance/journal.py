@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from cobalance.coordinator.entries import read_entries
 from cobalance.coordinator.keys import DEFAULT_PREFIX, journal_key
 from cobalance.errors import ProtocolMismatch
 from cobalance.names import validate_name
@@ -166,6 +167,21 @@ class Journal:
                 yield JournalEntry.read(id_, fields)
             if len(page) < PAGE:
                 return
+
+    def newest_id(self) -> str:
+        """The position of the newest entry, to read on from; that before the first if there is none.
+
+        Raises:
+            ServerError: the journal could not be read.
+        """
+        read_newest = getattr(self._transport, "read_newest", None)
+        if read_newest is not None:
+            newest = read_entries(read_newest(self._key))
+            return newest[0][0] if newest else BEGINNING
+        after = BEGINNING
+        for entry in self.entries():  # in this process
+            after = entry.id
+        return after
 
     def follow(self, after: str, stop: threading.Event, *, poll_ms: int = 200) -> Iterator[JournalEntry]:
         """Yields the same entries, then new ones as they arrive, until ``stop`` is set."""

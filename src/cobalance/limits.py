@@ -67,6 +67,12 @@ def check_number(what: str, value: object, *, least: float, most: float) -> None
         raise UsageError(f"{what} is {value!r}: give a number from {least} to {most}")
 
 
+def check_flag(what: str, value: object, error: type[UsageError] = UsageError) -> None:
+    """Raises UsageError, or a kind of it, unless the value is a bool."""
+    if not isinstance(value, bool):
+        raise error(f"{what} is {value!r}: give True or False")
+
+
 def check_kind(what: str, value: object, kind: type, *, optional: bool = False) -> None:
     """Raises UsageError unless the value is an instance of ``kind``. The message names only the type, since the value
     may be secret.

@@ -29,3 +29,9 @@ def validate_name(kind: str, value: str) -> str:
             f"The {kind} name {value!r} contains{what}; braces, blanks, control characters and any of *?[]^\\# are not allowed in names."
         )
     return value
+
+
+def split_resource(name: str) -> tuple[str | None, str]:
+    """Topic and number of a partition queue; other resources have no topic."""
+    topic, dash, number = name.rpartition("-")
+    return (topic, number) if dash and topic and number.isdecimal() else (None, name)

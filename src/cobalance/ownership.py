@@ -82,12 +82,18 @@ class Ownership:
     def _apply_group(self, entry: JournalEntry) -> None:
         if entry.kind == "incarnation" and entry.reason != "seen":
             self.recovering = True
+            if entry.reason == "created":  # whatever was on record is gone
+                self._forget()
         elif entry.kind == "recovered":
             self.recovering = False
         elif entry.kind == "barrier":
             self.barrier = True
         elif entry.kind == "repaired":
             self.recovering, self.barrier = "recovering" in entry.reason, "barrier" in entry.reason
+
+    def _forget(self) -> None:
+        for record in (self.resources, self.free, self.pending, self.members, self.kept):
+            record.clear()
 
     def _apply_member(self, kind: str, member: str) -> None:
         if kind == "joined":

@@ -1,4 +1,7 @@
-"""All timeouts and limits, with defaults, units and reasons. Durations are whole milliseconds."""
+"""The settings of groups and of members, with defaults, units and reasons. Durations are whole milliseconds.
+
+Options of consumers are in :class:`cobalance.rabbitmq.ConsumerGroup`, bounds of names and numbers in ``limits.py``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from cobalance.errors import InvalidSettings
-from cobalance.limits import is_number
+from cobalance.limits import check_flag, is_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,8 +58,7 @@ def number_between(low: float, high: float) -> Callable[[object, attrs.Attribute
 
 def flag(_: object, attribute: attrs.Attribute[bool], value: object) -> None:
     """Validates a bool."""
-    if not isinstance(value, bool):
-        raise InvalidSettings(f"{attribute.name} is {value!r}: give True or False")
+    check_flag(attribute.name, value, InvalidSettings)
 
 
 def _name(_: object, attribute: attrs.Attribute[str | None], value: object) -> None:
@@ -176,10 +178,11 @@ class MemberSettings:
     """
 
     max_processing_ms: int = attrs.field(default=300_000, validator=between(1, 86_400_000))
-    """A handler that runs longer is considered hung, and its message fails; a hung work function or callback loses its
-    resource. Like Kafka's max.poll.interval.ms, but the member stays. One that blocks the event loop for so long and
-    ``drain_timeout_ms`` more costs the membership. Where code that nobody limits may be working something on that loop,
-    such as a leader's block, it costs what is surely not worked instead.
+    """A handler that runs longer is considered hung, and its message fails; a hung block ``with tenure.processing()``, or
+    ``on_assigned``, loses its resource. ``on_revoked`` has as long where no revocation gives it a deadline. Like Kafka's max.poll.interval.ms,
+    but the member stays. One that blocks the event loop for so long and ``drain_timeout_ms`` more costs the membership.
+    Where code that nobody limits may be working on that loop, such as a leader's block, the member then gives up only
+    the resources that are certainly idle.
     """
 
     drain_timeout_ms: int = attrs.field(default=30_000, validator=between(0, 86_400_000))

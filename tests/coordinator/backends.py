@@ -48,6 +48,9 @@ class Backend(Protocol):
     def watch(self, channel: str) -> None:
         """Starts recording what is published on this channel."""
 
+    def unwatch(self, channel: str) -> None:
+        """Nobody listens on it any more."""
+
     def hints(self) -> list[tuple[str, int]]:
         """(channel, version) of what was published since the last call."""
 
@@ -93,7 +96,13 @@ class MemoryBackend:
         self.store.flush()
 
     def watch(self, channel: str) -> None:
-        self.store.subscribe(channel, lambda where, message: self._hints.append((where, int(message))))
+        self.store.subscribe(channel, self._record)
+
+    def unwatch(self, channel: str) -> None:
+        self.store.unsubscribe(channel, self._record)
+
+    def _record(self, channel: str, message: bytes) -> None:
+        self._hints.append((channel, int(message)))
 
     def hints(self) -> list[tuple[str, int]]:
         seen, self._hints = self._hints, []
@@ -186,6 +195,10 @@ class RedisBackend:
 
     def watch(self, channel: str) -> None:
         self._pubsub.subscribe(channel)
+        self._pubsub.get_message(timeout=5)
+
+    def unwatch(self, channel: str) -> None:
+        self._pubsub.unsubscribe(channel)
         self._pubsub.get_message(timeout=5)
 
     def hints(self) -> list[tuple[str, int]]:

@@ -29,7 +29,9 @@ from cobalance.coordinator.requests import (
     ResetOffsets,
     Resume,
     SetResources,
+    Suspect,
     Tick,
+    Vouch,
 )
 from cobalance.coordinator.scripts import load
 from cobalance.errors import ScriptFailed
@@ -53,6 +55,8 @@ PAYLOADS = (
     Repair(),
     Delete(),
     Report("all r000 1 2"),
+    Vouch("amqp"),
+    Suspect(member="a", connection="amqp", seen="1/2/3", last_look_ms=1, within_ms=1),
 )
 
 

@@ -51,8 +51,9 @@ def test_pages_show_everything_once(group: Group, page: int) -> None:
         seen, cursor = [], ""
         while True:
             reply = group.execute(Request(Header("-", 0), Describe(section, cursor, page)))  # type: ignore[arg-type]
-            seen += [row[0] for row in reply.rows]
-            assert len(reply.rows) <= page
+            shown = [line.split(" ")[0] for row in reply.rows for line in row[0].split("\n")]
+            assert len(shown) <= page
+            seen += shown
             cursor = reply.results[0]
             if not cursor:
                 break
@@ -114,9 +115,26 @@ def test_settings_that_contradict_each_other_are_refused(
     assert group.coordinator.settings() == SETTINGS
 
 
+def test_settings_that_contradict_each_other_can_be_mended(group: Group) -> None:
+    """They came from a version that did not look, or from a hand."""
+    group.poke("heartbeat_ms", 4000)
+    with pytest.raises(InvalidSettings, match="above a third"):
+        group.coordinator.settings()
+    with pytest.raises(InvalidSettings, match="above a third"):
+        group.coordinator.configure(gather_ms=1)
+    assert group.coordinator.configure(heartbeat_interval_ms=100).heartbeat_interval_ms == 100
+    assert group.coordinator.settings() == attrs.evolve(SETTINGS, heartbeat_interval_ms=100)
+
+
 def test_the_script_refuses_what_would_be_unsafe(group: Group) -> None:
     """Two administrators whose changes are valid separately but not together: the script checks the result."""
-    for values in ((("revocation_ms", "2000"),), (("session_ms", "9000"),), (("colour", "1"),)):
+    for values in (
+        (("revocation_ms", "2000"),),
+        (("session_ms", "9000"),),
+        (("heartbeat_ms", "2000"),),
+        (("session_ms", "500"),),
+        (("colour", "1"),),
+    ):
         reply = group.execute(Request(Header("-", 0), Configure(create=False, values=values)))
         assert reply.results[0] == "INVALID"
     assert group.coordinator.settings() == SETTINGS

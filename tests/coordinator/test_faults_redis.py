@@ -356,7 +356,8 @@ async def test_calls_while_a_slot_moves(nodes: Cluster) -> None:
         before, slot = us.held, slot_of(us.name)
         source = nodes.master_of(journal_key(us.name))
         target = next(node for node in nodes.masters() if node is not source)
-        with closing(open_transport(nodes.url)) as transport, ThreadPoolExecutor() as threads:
+        patient = open_transport(nodes.url, call_timeout_ms=60_000)  # moving takes long on a busy machine
+        with closing(patient) as transport, ThreadPoolExecutor() as threads:
             coordinator = Coordinator(transport, us.name)
             moving = threads.submit(nodes.move_slot, slot, source.port, target.port, pause_s=0.05)
             while not moving.done():

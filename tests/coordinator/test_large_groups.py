@@ -16,9 +16,11 @@ from tests.coordinator.backends import MemoryBackend
 from tests.coordinator.driver import SETTINGS, Group, Member, names
 from tests.coordinator.sharing import check_shared, tokens
 
+from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.memory.store import MemoryStore
 from cobalance.coordinator.replies import CoordinatorReply
 from cobalance.coordinator.requests import Request
+from cobalance.description import GroupDescription
 from cobalance.member.declaration import Declaration
 
 MOVES = 500
@@ -61,6 +63,17 @@ class LargeGroup(Group):
         return reply
 
 
+class Counted(Coordinator):
+    """A client whose calls count as the group's."""
+
+    def __init__(self, group: LargeGroup) -> None:
+        super().__init__(group.backend, "g")
+        self._of = group
+
+    def execute(self, request: Request) -> CoordinatorReply:
+        return self._of.execute(request)
+
+
 def large(
     resources: int, members: int, different: int = 1, group: LargeGroup | None = None
 ) -> tuple[LargeGroup, list[Member]]:
@@ -93,6 +106,17 @@ def test_twenty_thousand_resources_of_two_hundred_members() -> None:
     assert held.items() <= tokens(*members).items()
     assert group.most_moves <= MOVES + 1, "one entry may tell what caused the moves"
     group.check()
+
+
+def test_looking_at_a_large_group_takes_few_short_calls() -> None:
+    """Ten thousand resources of a hundred members: no page costs more than a call that makes thirty moves."""
+    group, members = large(10_000, 100, group=LargeGroup("lua51"))
+    group.most_steps, before = 0, group.calls
+    found = GroupDescription.read(Counted(group))
+    assert (len(found.resources), len(found.members), found.state) == (10_000, len(members), "Stable")
+    assert {it.name: (it.owner, it.token) for it in found.resources} == tokens(*members)
+    assert group.calls - before <= 31
+    assert group.most_steps < MOST_STEPS / 3
 
 
 def test_fifty_of_two_hundred_go_at_once() -> None:

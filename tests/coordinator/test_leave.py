@@ -7,6 +7,10 @@ import pytest
 from tests.coordinator.backends import Backend
 from tests.coordinator.driver import SETTINGS, Group, Member, names
 
+from cobalance.coordinator.keys import group_keys
+from cobalance.coordinator.requests import Header
+from cobalance.coordinator.scripts import load
+
 GRACE_MS = SETTINGS.rejoin_grace_ms
 
 
@@ -45,6 +49,41 @@ def test_the_repeat_of_a_lost_last_reply_says_left(group: Group) -> None:
     assert a.leave() == "LEFT"
     assert a.repeat().results == ("LEFT",)
     assert len(group.journal("left")) == 1
+
+
+def test_the_repeat_of_a_leave_settles_nothing(group: Group) -> None:
+    """The server may be another one by now, which has older data: what is due there is for those who know more."""
+    a, b, c = group.joined("abc")
+    group.set_resources(a, names(6), version=1)
+    group.drain()
+    for _ in range(2):
+        group.members[group.holders()["r000"] or ""].release("r000", reason="handler")
+        group.beat()
+    assert group.holders()["r000"] is None  # it is paused
+    a.leave()
+    a.hear()
+    a.release(*sorted(a.holds))
+    assert a.is_over or a.leave() == "LEFT"
+    older = group.backend.dump()
+    group.run(4_000, b, c)
+    holder = group.members[group.holders()["r000"] or ""]
+    assert holder.commit("r000", 500) == "OK"
+    group.restore(older)
+    group.forget_tokens()
+    group.backend.identity = "replica"
+    assert a.repeat().results == ("LEFT",)
+    for it in (b, c):
+        it.heartbeat()
+    assert holder.rejoin(f"{holder.id}2").holds["r000"].committed == 500
+
+
+def test_a_leave_in_another_protocol_is_refused(group: Group) -> None:
+    """Also the repeat of one."""
+    a, _ = group.joined("ab")
+    assert a.leave() == "LEFT"
+    reply = group.backend.call(load("leave"), group_keys("g"), ["9", *Header("a", a.number).args()[1:], "-"])
+    assert isinstance(reply, list)
+    assert reply[0] == b"PROTOCOL"
 
 
 def test_a_leaver_may_commit_to_the_last(group: Group) -> None:

@@ -102,7 +102,7 @@ def test_where_lists_differ_what_was_paused_is_granted_once(group: Group) -> Non
     assert len(a.holds) + len(b.holds) == 12
 
 
-OWN_TROUBLE = ["fenced", "unconnected", "resigned", "deadline", "left"]
+OWN_TROUBLE = ["fenced", "unconnected", "resigned", "deadline", "left", "blocked"]
 
 
 @pytest.mark.parametrize("reason", OWN_TROUBLE)

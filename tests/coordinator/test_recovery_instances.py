@@ -254,3 +254,23 @@ def test_the_grace_ends_soon_when_the_heir_it_waits_for_goes(group: Group) -> No
     c.leave()
     group.run(SETTINGS.heartbeat_interval_ms, d)
     assert [it["member"] for it in group.journal("expired_member")] == ["a"]
+
+
+def test_nothing_is_asked_back_after_a_recovery_for_an_heir_that_will_inherit(group: Group) -> None:
+    """What it can work is known when its list has been sent again; until then it keeps nothing, and is owed nothing."""
+    for member, instance in (("a", "i"), ("b", "j"), ("c", "k")):
+        group.set_resources(group.join(member, instance_id=instance, subscription="s"), names(9), version=1)
+    group.drain()
+    before, revoked = instances(group, a="i", b="j", c="k"), group.journal("revoking")
+    a, b = group.members["a"], group.members["b"]
+    group.members["c"].leave(remain=True)
+    group.backend.identity = "another-redis"
+    assert a.heartbeat().status == "REJOIN"
+    heirs = [a.rejoin("a2", instance_id="i", subscription="s"), b.rejoin("b2", instance_id="j", subscription="s")]
+    heirs.append(group.join("d", instance_id="k", subscription="s"))
+    group.run(SESSION_MS + SETTINGS.heartbeat_interval_ms)
+    assert [group.set_resources(it, names(9), version=1) for it in heirs] == ["DONE", "CURRENT", "CURRENT"]
+    group.run(SETTINGS.heartbeat_interval_ms)
+    group.drain()
+    assert instances(group, a2="i", b2="j", d="k") == before
+    assert group.journal("revoking") == revoked

@@ -33,7 +33,7 @@ from cobalance.coordinator.redis.address import RedisAddress
 from cobalance.coordinator.redis.failures import call_failure, connect_failure
 from cobalance.coordinator.redis.transport import RedisTransport
 from cobalance.coordinator.requests import Header, Join, Request
-from cobalance.coordinator.transport import RESYNC, Script, Transport
+from cobalance.coordinator.transport import LISTENING, RESYNC, Script, Transport
 
 KEYS = ("{t}:counter",)
 INCR = Script.of("incr", "return redis.call('INCR', KEYS[1])")
@@ -220,7 +220,7 @@ def test_an_acl_user_with_all_it_needs(
         heard: queue.Queue[tuple[str, int]] = queue.Queue()
         with closing(transport.listen(lambda *hint: heard.put(hint))) as listener:
             listener.subscribe("{t}:n")
-            assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
+            assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
     assert not caplog.records
     assert not admin.acl_log()
 
@@ -312,7 +312,7 @@ def test_without_pubsub_there_are_no_hints_and_one_warning(
         assert transport.call(INCR, KEYS, []) == 1
         assert [record.levelname for record in caplog.records] == ["WARNING"]
         with_user(private_redis, "~* &* +@all")
-        assert hints.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
+        assert hints.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
         listener.close()
     assert '"Redis ACL" in cobalance/coordinator/redis/README.md' in caplog.text
     assert SECRET not in caplog.text
@@ -517,7 +517,7 @@ def test_tls_with_a_trusted_certificate(tls: tuple[int, Path]) -> None:
     ):
         assert transport.call(INCR, KEYS, []) == 1
         listener.subscribe("{t}:n")
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
+        assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
         for _ in range(20):
             transport.call(PUBLISH, KEYS, [])
         assert [heard.get(timeout=WAIT_S) for _ in range(20)] == [("{t}:n", 5)] * 20
@@ -587,14 +587,30 @@ def test_a_listener_comes_back(
         closing(transport.listen(lambda *hint: heard.put(hint))) as listener,
     ):
         listener.subscribe("{t}:n")
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
+        assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
         admin.client_kill_filter(_type="pubsub")
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
+        assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
         private_redis.restart(empty=True)
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
+        assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
         transport.call(PUBLISH, KEYS, [])
         assert heard.get(timeout=WAIT_S) == ("{t}:n", 5)
     assert "Hints are interrupted" in caplog.text
+
+
+def test_subscriptions_that_are_ended_at_once_are_made_ever_more_rarely(
+    private_redis: servers.OwnRedis, admin: redis_py.Redis
+) -> None:
+    """As by something in between that does not stand them: each makes its member ask, so that pauses grow."""
+    heard: queue.Queue[float] = queue.Queue()
+
+    def receive(*_: object) -> None:
+        heard.put(time.monotonic())
+        admin.client_kill_filter(_type="pubsub")
+
+    with closing(open_transport(private_redis.url)) as transport, closing(transport.listen(receive)) as listener:
+        listener.subscribe("{t}:n")
+        times = [heard.get(timeout=WAIT_S) for _ in range(7)]
+    assert times[-1] - times[0] >= sum(listener_module.BACKOFF_S.pause(failures) for failures in range(1, 6))
 
 
 def test_a_fault_of_the_receiver_does_not_end_hints(
@@ -604,7 +620,7 @@ def test_a_fault_of_the_receiver_does_not_end_hints(
     heard: queue.Queue[int] = queue.Queue()
 
     def receive(_: str, version: int) -> None:
-        if version == RESYNC:
+        if version == LISTENING:
             raise ValueError("a fault")
         heard.put(version)
 
@@ -637,7 +653,7 @@ def test_hints_reach_a_process_with_many_open_files(private_redis: servers.OwnRe
         closing(transport.listen(lambda *hint: heard.put(hint))) as listener,
     ):
         listener.subscribe("{t}:n")
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
+        assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
         transport.call(PUBLISH, KEYS, [])
         assert heard.get(timeout=WAIT_S) == ("{t}:n", 5)
 
@@ -662,7 +678,7 @@ def test_a_listener_survives_a_bug(
         closing(transport.listen(lambda *hint: heard.put(hint))) as listener,
     ):
         listener.subscribe("{t}:n")
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
+        assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
     assert "Hints have failed" in caplog.text
 
 
@@ -674,8 +690,8 @@ def test_garbage_on_a_channel_is_a_reason_to_ask(private_redis: servers.OwnRedis
         closing(transport.listen(lambda *hint: heard.put(hint))) as listener,
     ):
         listener.subscribe("{t}:n")
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
-        for garbage in ("9" * 5_000, "9" * 17, "", "-4", "x"):
+        assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
+        for garbage in ("9" * 5_000, "9" * 17, "", "-99", "x"):
             admin.publish("{t}:n", garbage)
             assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
         admin.publish("{t}:n", str(2**53 - 1))

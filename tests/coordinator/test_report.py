@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from tests.coordinator.driver import SETTINGS, Group
 
 from cobalance.coordinator.in_flight import MOST_TOLD, InFlight, InFlightReport, written
@@ -29,6 +32,45 @@ def test_what_a_member_tells_is_there_until_it_ends(group: Group) -> None:
     a.leave()
     tell(group, "a", written([("orders-0", InFlight(3, 1_200))]))
     assert not [field for field in group.records().scalars if field.startswith("w:")]
+
+
+def test_what_many_have_told_comes_in_short_pages(group: Group) -> None:
+    """However much it is, no call keeps Redis busy for long."""
+    much = written((f"{n:0200}", InFlight(1, n)) for n in range(1, MOST_TOLD + 1))
+    ids = [f"m{n}" for n in range(8)]
+    for it in ids:
+        group.join(it)
+        tell(group, it, much)
+    pages: list[int] = []
+    call: Any = group.backend.call
+
+    def noted(*request: Any) -> Any:
+        reply = call(*request)
+        pages.append(sum(len(row[-1]) for row in reply[12][1:]))
+        return reply
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group.backend, "call", noted)
+        assert sorted(told(group)) == ids
+    assert max(pages) < 400_000
+    assert sum(pages) > 8 * MOST_TOLD * 200
+
+
+def test_who_asks_looks_ever_more_rarely_where_nobody_answers(group: Group) -> None:
+    """As where hints are not permitted: anybody may watch such a group, and it is not to keep Redis busy."""
+    group.join("a")
+    calls = 0
+    call: Any = group.backend.call
+
+    def noted(*request: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return call(*request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group.backend, "call", noted)
+        assert group.coordinator.ask_in_flight(patience_ms=500) == {}
+    assert 2 < calls <= 2 + 4 + 5, "the question, and looks: at once, four while the pause grows, then one in 100 ms"
 
 
 def test_telling_renews_no_session(group: Group) -> None:

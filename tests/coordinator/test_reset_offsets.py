@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.coordinator.backends import Backend
 from tests.coordinator.driver import SETTINGS, Group, Member, Tenure, names
 
-from cobalance.errors import GroupActive, UnknownGroup
+from cobalance.coordinator.transport import CALL_TIMEOUT_MS
+from cobalance.errors import GroupActive, UnknownGroup, Unreachable
 
 
 def idle_group(group: Group, offset: int = 10) -> tuple[Member, int]:
@@ -37,6 +40,48 @@ def test_the_next_holder_begins_at_the_new_offset(group: Group) -> None:
     b.hear()
     assert b.holds["r000"].committed == -1
     assert b.commit("r000", 0) == "OK"
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        lambda it: it.reset_offsets({"r000": 3}),
+        lambda it: it.resume("r000"),
+        lambda it: it.configure(gather_ms=7),
+        lambda it: it.trust_offsets(),
+        lambda it: it.delete(force=True),
+    ],
+    ids=["reset", "resume", "configure", "trust", "delete"],
+)
+def test_a_late_copy_of_an_administrators_call_does_nothing(group: Group, order: Any) -> None:
+    """It was given up, and perhaps sent again; since then things have gone on, and nobody waits for its answer."""
+    a = group.join("a")
+    group.set_resources(a, names(1))
+    a.hear()
+    a.release("r000", delivered=1, reason="halted:handler")
+    sent: list[Any] = []
+    call = group.backend.call
+
+    def lose(*request: Any) -> Any:
+        if request[0].name in {"reset_offsets", "resume", "configure", "delete"}:
+            sent.append(request)
+            raise Unreachable("no answer", outcome="unknown")
+        return call(*request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group.backend, "call", lose)
+        with pytest.raises(Unreachable):
+            order(group.coordinator)
+    group.backend.now_ms += CALL_TIMEOUT_MS + 1
+    group.tick()
+    before = group.backend.dump()
+    (late,) = sent
+    reply = call(*late)
+    assert isinstance(reply, list)
+    assert reply[0] == b"LATE"
+    assert group.backend.dump() == before
+    order(group.coordinator)
+    assert group.backend.dump() != before
 
 
 def test_what_is_halted_is_resumed(group: Group) -> None:

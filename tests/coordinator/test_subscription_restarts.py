@@ -244,3 +244,69 @@ def test_the_offset_of_what_is_resumed_and_removed_in_one_call_is_forgotten_in_t
         group.backend.now_ms += DAY_MS
         group.tick()
     assert not group.records().offsets
+
+
+MOST = 32
+"""Different lists that the members of a group may have."""
+
+
+def die(group: Group, *members: Member) -> None:
+    """Their sessions end, and nobody is there."""
+    for it in members:
+        it.silent = True
+    for _ in range(3):
+        group.backend.now_ms += group.settings.session_timeout_ms
+        group.tick()
+    assert not list(group.coordinator.members())
+
+
+@pytest.mark.parametrize("declared", ["nothing", "a part", "all"])
+@pytest.mark.parametrize("together", [False, True])
+def test_lists_of_the_dead_are_no_reason_to_refuse_another(group: Group, declared: str, together: bool) -> None:
+    """As many different ones as there may be, known or not: whoever comes next is taken, and they are let go of."""
+    for number in range(MOST):
+        theirs = names(4, f"{number:02}-")
+        it = group.join(f"m{number}", subscription=digest(theirs))
+        if declared == "all":
+            group.set_resources(it, theirs, version=1)
+        elif declared == "a part":
+            it.ask(SetResources(version=1, digest=str(hash(theirs)), to=theirs[1], names=theirs[:2]))
+        if not together:
+            die(group, it)
+    if together:
+        die(group, *group.members.values())
+    late = member(group, "late", ["00-000", "x"])
+    assert late.last.status == "OK"
+    group.run(2_000, late)
+    group.drain(late)
+    assert set(late.holds) == {"00-000", "x"} == set(group.holders())
+    assert [row.id for row in group.coordinator.subscriptions()] == [digest(("00-000", "x"))]
+
+
+def test_lists_of_the_dead_do_not_grow_in_number(group: Group) -> None:
+    """Process after process begins to declare a list of its own, and dies."""
+    first = member(group, "first", names(6, "first-"))
+    die(group, first)
+    for number in range(2 * MOST):
+        theirs = names(4, f"{number:02}-")
+        it = group.join(f"m{number}", subscription=digest(theirs))
+        assert it.ask(SetResources(version=1, digest=str(hash(theirs)), to=theirs[1], names=theirs[:2])).status == "OK"
+        die(group, it)
+    assert len(group.coordinator.subscriptions()) <= MOST
+    again = member(group, "again", names(6, "first-"))
+    group.run(2_000, again)
+    group.drain(again)
+    assert set(again.holds) == set(names(6, "first-")) == set(group.holders())
+
+
+def test_as_many_lists_as_there_may_be_are_taken_again_after_all_have_died(group: Group) -> None:
+    """Their processes are restarted at a time; what is one too many is refused, as before."""
+    wanted = [names(2, f"{number:02}-") for number in range(MOST)]
+    die(group, *(member(group, f"m{number}", it) for number, it in enumerate(wanted)))
+    group.members.clear()
+    again = [member(group, f"again{number}", it) for number, it in enumerate(wanted)]
+    assert group.join("late", subscription="one-more").last.status == "SUBSCRIPTIONS"
+    del group.members["late"]
+    group.run(2_000)
+    group.drain()
+    assert [set(it.holds) for it in again] == [set(it) for it in wanted]

@@ -11,7 +11,7 @@ import pytest
 
 from cobalance import servers
 from cobalance.coordinator.open import open_transport
-from cobalance.coordinator.transport import RESYNC, Listener, Script, Transport
+from cobalance.coordinator.transport import LISTENING, PRESENT, REPORT, RESYNC, SETTINGS, Listener, Script, Transport
 from cobalance.errors import ScriptFailed, Unreachable, UsageError
 from cobalance.servers.redis import PrivateRedis
 
@@ -142,27 +142,31 @@ def test_streams_are_read_after_an_id(transport: Transport) -> None:
 def test_a_subscription_begins_with_a_resync(listener: Listener, hints: Hints) -> None:
     """Messages from before may have been missed."""
     listener.subscribe("{t}:n:a")
-    assert hints.get(timeout=WAIT_S) == ("{t}:n:a", RESYNC)
+    assert hints.get(timeout=WAIT_S) == ("{t}:n:a", LISTENING)
 
 
 def test_hints_carry_the_version(listener: Listener, hints: Hints, transport: Transport) -> None:
-    """A published decimal number is the version; anything else means resync."""
+    """A published decimal number is the version, or an errand's; anything else means resync."""
     listener.subscribe("{t}:n:a")
     hints.get(timeout=WAIT_S)
-    for message in ("1795198568497123", "7", "nonsense", "-5"):
+    said = {"1795198568497123": 1795198568497123, "7": 7, "nonsense": RESYNC, "-99": RESYNC}
+    said |= {str(it): it for it in (RESYNC, REPORT, SETTINGS, PRESENT)}
+    for message in said:
         transport.call(PUBLISH, KEYS, ["{t}:n:a", message])
-    heard = [hints.get(timeout=WAIT_S) for _ in range(4)]
-    assert heard == [("{t}:n:a", version) for version in (1795198568497123, 7, RESYNC, RESYNC)]
+    assert [hints.get(timeout=WAIT_S) for _ in said] == [("{t}:n:a", version) for version in said.values()]
 
 
 def test_only_subscribed_channels_are_heard(listener: Listener, hints: Hints, transport: Transport) -> None:
     """Channels are added and removed while listening, from any thread."""
     for channel in ("{t}:n:a", "{t}:n:b"):
         threading.Thread(target=listener.subscribe, args=(channel,)).start()
-    assert sorted([hints.get(timeout=WAIT_S), hints.get(timeout=WAIT_S)]) == [("{t}:n:a", RESYNC), ("{t}:n:b", RESYNC)]
+    assert sorted([hints.get(timeout=WAIT_S), hints.get(timeout=WAIT_S)]) == [
+        ("{t}:n:a", LISTENING),
+        ("{t}:n:b", LISTENING),
+    ]
     listener.unsubscribe("{t}:n:a")
     listener.subscribe("{t}:n:c")
-    assert hints.get(timeout=WAIT_S) == ("{t}:n:c", RESYNC)
+    assert hints.get(timeout=WAIT_S) == ("{t}:n:c", LISTENING)
     for channel in ("{t}:n:a", "{t}:n:x", "{t}:n:b"):
         transport.call(PUBLISH, KEYS, [channel, "5"])
     assert hints.get(timeout=WAIT_S) == ("{t}:n:b", 5)
@@ -177,7 +181,7 @@ def test_a_receiver_that_calls_back_does_not_lock_up(transport: Transport, hints
 
     with closing(transport.listen(call_and_tell)) as listening:
         listening.subscribe("{t}:n:a")
-        assert hints.get(timeout=WAIT_S) == ("{t}:n:a", RESYNC)
+        assert hints.get(timeout=WAIT_S) == ("{t}:n:a", LISTENING)
         transport.call(PUBLISH, KEYS, ["{t}:n:a", "1"])
         assert hints.get(timeout=WAIT_S) == ("{t}:n:a", 1)
 

@@ -37,6 +37,7 @@ class FaultProxy:
         self._server_port = server_port
         self._loop = asyncio.new_event_loop()
         self._links: set[_Link] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self._delay_s = dict.fromkeys(BOTH, 0.0)
         self._flowing = {direction: asyncio.Event() for direction in BOTH}
         self._server: asyncio.Server | None = None
@@ -123,7 +124,7 @@ class FaultProxy:
 
     async def _listen(self) -> None:
         if self._server is None:
-            self._server = await asyncio.start_server(self._accept, HOST, self.port)
+            self._server = await asyncio.start_server(self._accepted, HOST, self.port)
             self.port = self._server.sockets[0].getsockname()[1]
 
     def _stop_listening(self) -> None:
@@ -152,7 +153,14 @@ class FaultProxy:
         for link in self._links:
             link.budgets[direction] = count
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A task that is cancelled before it begins closes nothing."""
+        task = self._loop.create_task(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+        task.add_done_callback(lambda _: writer.close())
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             from_server, to_server = await asyncio.open_connection(HOST, self._server_port)
         except (OSError, asyncio.CancelledError):
@@ -163,9 +171,7 @@ class FaultProxy:
             link.budgets.update([self._budget])
         self._links.add(link)
         try:
-            with suppress(
-                asyncio.CancelledError
-            ):  # by `close`; before Python 3.12, asyncio reports servers' tasks that are
+            with suppress(asyncio.CancelledError):  # by `close`
                 await asyncio.gather(
                     self._pump(link, reader, to_server, "to_server"), self._pump(link, from_server, writer, "to_client")
                 )

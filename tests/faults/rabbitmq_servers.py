@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
+from cobalance.servers import OwnRabbitMQ
 from cobalance.servers.find import find_rabbitmq
 from cobalance.servers.ports import HOST
 from cobalance.servers.rabbitmq import PrivateRabbitMQ
@@ -124,3 +125,30 @@ def rabbitmq_cluster() -> Iterator[RabbitMQCluster]:
     """A cluster for the length of the block."""
     with ExitStack() as stack:
         yield RabbitMQCluster(stack)
+
+
+class Leader:
+    """The process of a quorum queue's leader inside RabbitMQ."""
+
+    def __init__(self, server: OwnRabbitMQ, queue: str) -> None:
+        self._server, self._queue = server, queue
+
+    def silent(self) -> AbstractContextManager[None]:
+        """It answers nobody, as while it is busy."""
+        return self._meanwhile("sys:suspend(Name)", "sys:resume(Name)")
+
+    def gone(self) -> AbstractContextManager[None]:
+        """There is none, as after a crash of its node."""
+        return self._meanwhile("ra:stop_server(quorum_queues, It)", "ra:restart_server(quorum_queues, It)")
+
+    @contextmanager
+    def _meanwhile(self, begin: str, end: str) -> Iterator[None]:
+        self._do(begin)
+        try:
+            yield
+        finally:
+            self._do(end)
+
+    def _do(self, what: str) -> None:
+        found = f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"{self._queue}">>))'
+        self._server.control("eval", f"{found}, It = amqqueue:get_pid(Q), {{Name, _}} = It, {what}.")

@@ -572,7 +572,7 @@ def test_work_that_goes_on_in_a_thread_keeps_its_resource(caplog: pytest.LogCapt
             elif tenure.resource == "r2":
                 return
             await marked.wait()
-            while not ("costs this process" in caplog.text or goes_on.is_set()):
+            while not ("so this process gives up" in caplog.text or goes_on.is_set()):
                 flush()
             said.set()
             goes_on.wait(WITHIN_S)
@@ -584,6 +584,6 @@ def test_work_that_goes_on_in_a_thread_keeps_its_resource(caplog: pytest.LogCapt
     thread = threading.Thread(target=lambda: anyio.run(member))
     thread.start()
     assert said.wait(WITHIN_S)
-    assert "costs this process r2\n" in caplog.text
+    assert "so this process gives up r2\n" in caplog.text
     goes_on.set()
     thread.join()

@@ -196,7 +196,8 @@ async def freeze_and_wake(
         with anyio.fail_after(WITHIN_S):
             await successor.got.wait()
         holder.wake()
-        assert await holder.said("commit") in (["Fenced"], ["NotHeld"])
+        refusal = await holder.said("commit")  # unknown if it was sent before the end of its session was noticed
+        assert refusal in (["Fenced"], ["NotHeld"], ["CommitOutcomeUnknown"])
         check_that_nothing_is_taken(redis_url, name, topic.queue_names[0], member, int(token))
     # The successor has left without acknowledging. Had the holder's acknowledgement arrived, the message would be gone.
     body, again = await holder.said("got")

@@ -183,7 +183,7 @@ async def test_a_cleanup_that_does_not_end_is_named(
         try:
             async with make(work=hanging.follow):
                 await until(lambda: "begins r0" in hanging.story)
-                assert "the handler of 'r0' has run for" in caplog.text
+                assert "the code that works 'r0' has run for" in caplog.text
                 assert "'r0' was told to stop (hung) and has not" in caplog.text
         finally:
             hanging.done.set()
@@ -196,7 +196,7 @@ async def test_a_resource_that_came_back_behind_a_hung_handler_is_given_up_again
     hanging = Hanging()
     async with make(work=hanging.work, member=MemberSettings(max_processing_ms=300, drain_timeout_ms=200)):
         try:
-            await until(lambda: caplog.text.count("the handler of 'r0' has run for") > 1)
+            await until(lambda: caplog.text.count("the code that works 'r0' has run for") > 1)
             assert len(hanging.tokens) == 1
             async with make(work=hanging.follow):
                 await until(lambda: "begins r0" in hanging.story)
@@ -333,6 +333,6 @@ async def test_a_member_that_has_failed_begins_nothing_more(make: Callable[..., 
     posted: list[Any] = []
     group = make()
     group._changed, group._first_error = anyio.Event(), LookupError("of the program's")
-    assert not group._adopt(Assignment("r0", 7, None, posted.append))
+    assert not group._adopt(Assignment("r0", 7, None, posted.append, 0))
     assert posted == [Abandoned("r0", 7, "resigned")]
     assert not group.tenures

@@ -143,7 +143,7 @@ def left(output: IO[str]) -> None:
 def test_a_second_ctrl_c_ends_a_program_with_threads(program: str, tmp_path: Path) -> None:
     """Even if its handler never returns."""
     code, errors = ends(tmp_path, BLOCKING[program], leaving)
-    assert code in {130, -signal.SIGINT}, errors
+    assert code in {130, -signal.SIGINT, 1}, errors  # 1: another thread called eval(), as imports do, before the exit
     assert errors.rstrip().endswith("KeyboardInterrupt")
 
 

@@ -54,6 +54,33 @@ async def test_settings_that_differ_are_warned_of_once(url: str, caplog: pytest.
     assert "heartbeat" not in warning
 
 
+async def test_a_shorter_heartbeat_is_kept_at_once(url: str) -> None:
+    """Not only after the next one by the longer interval, which is minutes away."""
+    name = unique("shorter")
+    hour_ms = 3_600_000
+    slow = GroupSettings(session_timeout_ms=hour_ms, heartbeat_interval_ms=hour_ms // 3, revocation_timeout_ms=hour_ms)
+    with closing(open_transport(url)) as transport:
+        coordinator = Coordinator(transport, name)
+        coordinator.create(slow)
+
+        def renewals() -> int:
+            return sum(row.expires_ms for row in coordinator.members())
+
+        async with Group(name, ["r"], redis_url=url) as group:
+            await group.wait_held("r")
+            first = renewals()
+
+            def is_heard() -> bool:
+                """It may not listen yet, when it has joined only now."""
+                coordinator.configure(heartbeat_interval_ms=50)
+                return first < renewals()
+
+            await until(is_heard)
+            for _ in range(3):
+                before = renewals()
+                await until(lambda so_far=before: so_far < renewals())
+
+
 async def test_who_says_nothing_is_told_nothing(url: str, caplog: pytest.LogCaptureFixture) -> None:
     """The group's own settings are what it wants."""
     name = unique("same")

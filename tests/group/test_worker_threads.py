@@ -11,7 +11,12 @@ import anyio
 import anyio.from_thread
 import anyio.lowlevel
 import pytest
+from tests.names import unique
+from tests.rabbitmq.wire.test_shortages import NO_THREAD, Shortage
 
+from cobalance import Group
+from cobalance.errors import OutOfThreads
+from cobalance.threads import worker_threads
 from cobalance.threads.worker_threads import WorkerThreads, in_thread
 
 pytestmark = pytest.mark.anyio
@@ -99,3 +104,43 @@ async def test_a_cancelled_call_that_has_not_begun_never_does() -> None:
         scope.cancel()
         await WorkerThreads().run_to_end(note, lambda: anyio.CancelScope(shield=True))
     assert called == []
+
+
+@pytest.mark.parametrize("make", [lambda: WorkerThreads().run, lambda: in_thread], ids=["worker thread", "new thread"])
+async def test_a_call_waits_for_a_thread_that_the_system_refuses(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a while; then the error says what to raise."""
+    shortage = Shortage(monkeypatch, threading.Thread, "start", NO_THREAD)
+    pause = anyio.sleep
+
+    async def end_shortage(seconds: float) -> None:
+        shortage.lasts = False
+        await pause(seconds)
+
+    monkeypatch.setattr(anyio, "sleep", end_shortage)
+    shortage.lasts = True
+    assert await make()(lambda: 7) == 7
+    assert shortage.met.is_set()
+    monkeypatch.setattr(worker_threads, "PATIENCE_S", 0)
+    shortage.lasts = True
+    with pytest.raises(OutOfThreads, match="ulimit -u"):
+        await make()(lambda: 7)
+
+
+async def test_a_membership_that_ends_without_a_thread_does_not_blame_the_program(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Log and health say what there is no more of."""
+    shortage = Shortage(monkeypatch, threading.Thread, "start", NO_THREAD)
+    monkeypatch.setattr(worker_threads, "PATIENCE_S", 0)
+    group = Group("g", redis_url=f"memory://{unique('threads')}", on_assigned=lambda _: None)
+    await group.start()
+    shortage.lasts = True
+    group.declare(["r"], 1)
+    with anyio.fail_after(30):
+        await group.wait_left()
+    shortage.lasts = False
+    assert isinstance(group.failed, OutOfThreads)
+    assert "program's code" not in f"{caplog.text} {group.health.reasons}"
+    assert "ulimit -u" in caplog.text
+    with pytest.raises(OutOfThreads):
+        await group.stop()

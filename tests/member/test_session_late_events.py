@@ -86,7 +86,7 @@ class Threads(PlainWork):
 
     def begin(self, resource: str, token: int, committed: int | None) -> None:
         before = [it for it in self.jobs.values() if it.resource == resource]
-        assignment = Assignment(resource, token, committed, self._process.deliver)
+        assignment = Assignment(resource, token, committed, self._process.deliver, 0)
         assignment.worker = Adopted()
         job = Job(resource, token, committed or 0, assignment=assignment, touches=not before)
         self.jobs[resource, token] = self.tenures[resource] = job

@@ -53,6 +53,16 @@ def test_the_leave_is_told_before_anything_is_released() -> None:
     assert len(b.started) == 2
 
 
+def test_work_hears_of_a_deadline_that_is_moved_forward() -> None:
+    """Work paces itself by it: first the member's own long drain timeout, then the group's short revocation timeout."""
+    world, _, b = pair(member=MemberSettings(drain_timeout_ms=60_000))
+    b.habits = attrs.evolve(b.habits, drain_ms=(2_000, 2_000))
+    b.stop()
+    world.run_until(lambda: b.left)
+    told = [(line.split()[3], line.split()[-2]) for line in world.trace.lines if "hastens" in line]
+    assert len(told) == 2
+
+
 def test_leaving_twice_is_leaving_once() -> None:
     """A second request changes nothing."""
     world, _, b = pair()
@@ -60,6 +70,32 @@ def test_leaving_twice_is_leaving_once() -> None:
     b.stop(remain=True)
     world.run_until(lambda: b.left)
     assert kinds(world).count("left") == 1
+
+
+@pytest.mark.parametrize("after_ms", [0, 1, 500, 990])
+def test_who_is_to_remain_may_still_be_told_to_leave_for_good(after_ms: int) -> None:
+    """Such as by a program that scales in, after a SIGTERM: what has drained is released, too, and nothing is kept."""
+    world, a, b = pair(member=STATIC)
+    first, second = sorted(b.works())
+    b.habits = attrs.evolve(b.habits, drain_ms_of={first: (10, 10), second: (1_000, 1_000)})
+    b.stop(remain=True)
+    world.run(after_ms)
+    b.stop(remain=False)
+    world.run_until(lambda: b.left)
+    world.settle(within_ms=500)
+    assert len(a.works()) == 4
+    assert "graced" not in kinds(world)
+    assert kinds(world).count("left") == 1
+
+
+def test_who_leaves_while_it_joins_may_still_be_told_to_leave_for_good() -> None:
+    """Once the join is answered."""
+    world, _, _ = pair()
+    c = world.start("C", names(4), member=STATIC)
+    c.stop(remain=True)
+    c.stop(remain=False)
+    world.run_until(lambda: c.left)
+    assert "graced" not in kinds(world)
 
 
 @pytest.mark.parametrize("fate", ["no_reply", "lost", "late"])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from cobalance.backoff import Backoff
 from cobalance.coordinator.in_flight import InFlightReport
 from cobalance.coordinator.keys import DEFAULT_PREFIX, group_keys, hint_channel
 from cobalance.coordinator.replies import CoordinatorReply, decode
@@ -17,16 +18,19 @@ from cobalance.coordinator.requests import (
     Delete,
     Describe,
     Header,
+    Payload,
     Repair,
     Report,
     Request,
     ResetOffsets,
     Resume,
     Section,
+    Suspect,
     Tick,
 )
 from cobalance.coordinator.scripts import load
-from cobalance.errors import GroupActive, GroupExists, InvalidSettings, ScriptFailed, UnknownGroup
+from cobalance.coordinator.transport import CALL_TIMEOUT_MS
+from cobalance.errors import GroupActive, GroupExists, InvalidSettings, ScriptFailed, UnknownGroup, Unreachable
 from cobalance.limits import check_integer
 from cobalance.names import validate_name
 from cobalance.settings import STORED_NAMES, GroupSettings
@@ -37,6 +41,13 @@ if TYPE_CHECKING:
     from cobalance.coordinator.transport import Transport
 
 NAMES_A_CALL = 200
+
+MEMBERS_A_CALL = 200
+_PAGES: dict[Section, int] = {"resources": 500, "declared": 2_000}
+"""Rows of a call, so that none keeps Redis busy for more than a few milliseconds."""
+
+LOOK_AGAIN_S = Backoff(0.01, 0.1)
+"""A member answers within a few milliseconds, or not at all: then nobody's looks should keep Redis busy."""
 
 _TOTALS = ("classes", "total", "graced_kept", "members", "owned", "free", "coordinator")
 """What a repair may change."""
@@ -52,6 +63,11 @@ class Coordinator:
         self.transport = transport
         self.key_prefix = validate_name("key prefix", key_prefix)
         self._keys = group_keys(group, key_prefix)
+
+    @property
+    def state_key(self) -> str:
+        """The key of the group's state, beside which all others are."""
+        return self._keys[0]
 
     def channel(self, member: str) -> str:
         return hint_channel(self.group, member, self.key_prefix)
@@ -101,7 +117,7 @@ class Coordinator:
         for name in changes:
             if name not in STORED_NAMES:
                 raise InvalidSettings(f"there is no group setting {name!r}; there are {', '.join(STORED_NAMES)}")
-        settings = attrs.evolve(self.settings(), **changes)  # type: ignore[arg-type]  # validates the whole before anything is sent
+        settings = GroupSettings(**{**_values(self.state()), **changes})  # type: ignore[arg-type]  # validates the whole
         values = tuple((STORED_NAMES[name], str(getattr(settings, name))) for name in changes)
         self._configure(Configure(create=False, values=values))
         return settings
@@ -116,15 +132,27 @@ class Coordinator:
         return reply.results[0]
 
     def _admin(
-        self, payload: Configure | Delete | Describe | Repair | Report | ResetOffsets | Resume | Tick
+        self, payload: Configure | Delete | Describe | Repair | Report | ResetOffsets | Resume | Suspect | Tick
     ) -> CoordinatorReply:
-        reply = self.execute(Request(_NOBODY, payload))
+        reply = self.execute(Request(self._administrator(payload), payload))
+        if reply.status == "LATE":
+            raise Unreachable(
+                f"group {self.group!r} was not changed: the answer of Redis would have come after more than {CALL_TIMEOUT_MS} ms. Try again.",
+                outcome="not_executed",
+            )
         if reply.status == "UNKNOWN":
             raise UnknownGroup(
                 f"group {self.group!r} does not exist in this Redis: "
                 f"check the name and the URL, or start a member, which creates it"
             )
         return reply
+
+    def _administrator(self, payload: Payload) -> Header:
+        """A change is refused once nobody waits for its answer any more: it would undo what was done since."""
+        is_change = isinstance(payload, Delete | ResetOffsets | Resume) or (
+            isinstance(payload, Configure) and not payload.create
+        )
+        return attrs.evolve(_NOBODY, number=self.tick().now_ms + CALL_TIMEOUT_MS) if is_change else _NOBODY
 
     def trust_offsets(self) -> None:
         """Declares that no committed offset was lost with Redis's data, or that lost ones were set again: a resource
@@ -137,10 +165,7 @@ class Coordinator:
 
     def settings(self) -> GroupSettings:
         """The settings in force."""
-        state = self.state()
-        return GroupSettings(
-            **{name: state[stored] if name == "mode" else int(state[stored]) for name, stored in STORED_NAMES.items()}  # type: ignore[arg-type]
-        )
+        return settings_of(self.state())
 
     def tick(self) -> CoordinatorReply:
         """Settles what is due, without being a member."""
@@ -228,6 +253,19 @@ class Coordinator:
                 "stop them and try again"
             )
 
+    def suspect(self, look: Suspect) -> Sight:
+        """Looks once whether a member shows a sign of life, and ends its session if this is the last look of a row.
+
+        Raises:
+            UnknownGroup: there is no such group.
+        """
+        reply = self._admin(look)
+        while reply.more and reply.results[0] == "ENDED":
+            more = self.tick().more
+            reply = attrs.evolve(reply, more=more)
+        verdict, *seen = reply.results
+        return Sight(verdict, "".join(seen), reply.now_ms)
+
     def state(self) -> dict[str, str]:
         words = self._admin(Describe("state")).results[1:]
         return dict(zip(words[::2], words[1::2], strict=True))
@@ -237,6 +275,7 @@ class Coordinator:
         time, because they are frozen, cut off or of an older version, are missing.
         """
         asked_ms, give_up_at = self._admin(Report()).now_ms, time.monotonic() + patience_ms / 1000
+        looks = 0
         while True:
             live = [row for row in self.members() if row.status in {"active", "leaving"} and row.expires_ms >= asked_ms]
             told = {
@@ -244,7 +283,8 @@ class Coordinator:
             }
             if len(told) == len(live) or time.monotonic() > give_up_at:
                 return told
-            time.sleep(0.01)
+            looks += 1
+            time.sleep(LOOK_AGAIN_S.pause(looks))
 
     def members(self) -> Iterator[MemberRow]:
         """All members, page by page."""
@@ -253,8 +293,8 @@ class Coordinator:
 
     def resources(self) -> Iterator[ResourceRow]:
         """All resources, sorted by name, page by page."""
-        for row in self._rows("resources"):
-            yield ResourceRow.read(row)
+        for line in self._lines("resources"):
+            yield ResourceRow.read(line)
 
     def subscriptions(self) -> list[SubscriptionRow]:
         """All declared lists, in the order in which they arrived."""
@@ -262,21 +302,46 @@ class Coordinator:
 
     def declared(self, subscription: str) -> Iterator[str]:
         """The names on the list of a subscription, page by page."""
-        for (name,) in self._rows("declared", subscription):
-            yield name
+        return self._lines("declared", subscription)
 
     def kept_offsets(self) -> Iterator[KeptOffset]:
         """The kept offsets of resources that left the group, the first to expire first."""
         for name, committed, until in self._rows("offsets"):
             yield KeptOffset(name, int(committed), int(float(until)))
 
+    def _lines(self, section: Section, cursor: str = "") -> Iterator[str]:
+        for (text,) in self._rows(section, cursor):
+            yield from text.split("\n") if text else ()
+
     def _rows(self, section: Section, cursor: str = "") -> Iterator[tuple[str, ...]]:
+        page = _PAGES.get(section, MEMBERS_A_CALL)
         while True:
-            reply = self._admin(Describe(section, cursor))
+            reply = self._admin(Describe(section, cursor, page))
             yield from reply.rows
             cursor = reply.results[0]
             if not cursor:
                 return
+
+
+def settings_of(state: Mapping[str, str]) -> GroupSettings:
+    """The settings in a group's state."""
+    return GroupSettings(**_values(state))  # type: ignore[arg-type]
+
+
+def _values(state: Mapping[str, str]) -> dict[str, int | str]:
+    return {name: state[stored] if name == "mode" else int(state[stored]) for name, stored in STORED_NAMES.items()}
+
+
+@attrs.frozen
+class Sight:
+    """What a look at a suspected member found."""
+
+    verdict: str
+    """``SILENT``, ``ALIVE``, ``ENDED`` (its session, by this look), ``GONE``, ``UNVOUCHED`` or ``RECOVERING``."""
+    seen: str
+    """For the later looks of the row, if it was silent."""
+    now_ms: int
+    """When it was, in group time."""
 
 
 @attrs.frozen(kw_only=True)
@@ -384,19 +449,19 @@ class ResourceRow:
         """When a halted resource that no member could work is retried automatically; 0 if never, or if it is not
         halted.
         """
-        until = re.search(r"@([0-9]{1,17})@[0-9]+$", self.avoid)
-        return int(until[1]) if self.status == "halted" and until else 0
+        until = re.search(r"@([0-9]{1,17})@[0-9]+$", self.avoid) if self.status == "halted" else None
+        return int(until[1]) if until else 0
 
     @classmethod
-    def read(cls, row: tuple[str, ...]) -> ResourceRow:
-        name, status, owner, token, since, deadline, rank, removing, avoid, committed = row
+    def read(cls, line: str) -> ResourceRow:
+        name, status, owner, token, since, deadline, rank, removing, avoid, _, committed = line.split(" ")
         return cls(
             name,
             status,
             None if owner == "-" else owner,
             int(token),
             int(since),
-            int(deadline),
+            abs(int(deadline)),
             rank,
             removing == "1",
             avoid,

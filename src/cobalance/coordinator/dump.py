@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -35,6 +36,9 @@ class KeyState:
 State = tuple[KeyState, ...]
 """All keys in byte order: hashable, comparable, readable in a diff."""
 
+Command = tuple[Any, ...]
+"""The words of one."""
+
 
 def _frozen(contents: list[Any]) -> tuple[Any, ...]:
     return tuple(tuple(part) if isinstance(part, list) else part for part in contents)
@@ -43,65 +47,90 @@ def _frozen(contents: list[Any]) -> tuple[Any, ...]:
 def dump_redis(client: redis.Redis, pattern: str = "*") -> State:
     """The matching keys of a real Redis; `client` must not decode responses. Not atomic."""
     keys: list[bytes] = sorted(client.scan_iter(match=pattern, count=1000))
-    return tuple(_dump_key(client, key) for key in keys)
+    kinds = [kind.decode() for kind in _run(client, [("TYPE", key) for key in keys])]
+    questions = [_questions(key, kind) for key, kind in zip(keys, kinds, strict=True)]
+    replies = iter(_run(client, [question for asked in questions for question in asked]))
+    return tuple(
+        _key_state(key, kind, [next(replies) for _ in asked])
+        for key, kind, asked in zip(keys, kinds, questions, strict=True)
+    )
 
 
-def _dump_key(client: redis.Redis, key: bytes) -> KeyState:
-    kind = _run(client, "TYPE", key)
-    ttl = _run(client, "PEXPIRETIME", key)
-    return KeyState.of(key, kind, ttl if ttl >= 0 else None, _contents(client, key, kind.decode()))
+def _questions(key: bytes, kind: str) -> list[Command]:
+    """Asks when the key expires, and for its contents."""
+    return [("PEXPIRETIME", key), *((*words, key, *rest) for words, rest in _READS[kind])]
 
 
-def _contents(client: redis.Redis, key: bytes, kind: str) -> list[Any]:
+_READS: dict[str, list[tuple[Command, Command]]] = {
+    "string": [(("GET",), ())],
+    "hash": [(("HGETALL",), ())],
+    "set": [(("SMEMBERS",), ())],
+    "zset": [(("ZRANGE",), (0, -1, "WITHSCORES"))],
+    "stream": [(("XINFO", "STREAM"), ()), (("XRANGE",), ("-", "+"))],
+}
+"""The commands that read a key of this kind: the words before the key, and those behind it."""
+
+
+def _key_state(key: bytes, kind: str, replies: list[Any]) -> KeyState:
+    ttl, *contents = replies
+    return KeyState(key, kind, ttl if ttl >= 0 else None, _frozen(_canonical(kind, contents)))
+
+
+def _canonical(kind: str, replies: list[Any]) -> list[Any]:
+    """The contents in the order of `KeyState.contents`."""
+    first, *more = replies
     if kind == "string":
-        return [_run(client, "GET", key)]
+        return [first]
     if kind == "hash":
-        flat = _run(client, "HGETALL", key)
-        return [part for pair in sorted(zip(flat[::2], flat[1::2], strict=True)) for part in pair]
+        return [part for pair in sorted(zip(first[::2], first[1::2], strict=True)) for part in pair]
     if kind == "set":
-        return sorted(_run(client, "SMEMBERS", key))
+        return sorted(first)
     if kind == "zset":
-        return list(_run(client, "ZRANGE", key, 0, -1, "WITHSCORES"))
-    info = _run(client, "XINFO", "STREAM", key)
-    last_id = dict(zip(info[::2], info[1::2], strict=True))[b"last-generated-id"]
-    return [last_id, *[part for entry in _run(client, "XRANGE", key, "-", "+") for part in entry]]
+        return list(first)
+    last_id = dict(zip(first[::2], first[1::2], strict=True))[b"last-generated-id"]
+    return [last_id, *[part for entry in more[0] for part in entry]]
 
 
 def load_redis(client: redis.Redis, state: State) -> None:
     """Writes keys to a real Redis, replacing those of the same name."""
-    for key in state:
-        _run(client, "DEL", key.key)
-        _load_contents(client, key)
-        if key.expires_at_ms is not None:
-            _run(client, "PEXPIREAT", key.key, key.expires_at_ms)
+    _run(client, [command for key in state for command in _load_commands(key)])
 
 
-def _load_contents(client: redis.Redis, key: KeyState) -> None:
-    if key.kind == "stream":
-        _load_stream(client, key)
-        return
+def _load_commands(key: KeyState) -> Iterator[Command]:
+    yield ("DEL", key.key)
+    yield from _stream_commands(key) if key.kind == "stream" else _contents_commands(key)
+    if key.expires_at_ms is not None:
+        yield ("PEXPIREAT", key.key, key.expires_at_ms)
+
+
+def _contents_commands(key: KeyState) -> Iterator[Command]:
     command, step = {"string": ("SET", 1), "hash": ("HSET", 2), "set": ("SADD", 1), "zset": ("ZADD", 2)}[key.kind]
     words = list(key.contents)
     if key.kind == "zset":
         words[::2], words[1::2] = words[1::2], words[::2]
     for start in range(0, len(words), 1000 * step):
-        _run(client, command, key.key, *words[start : start + 1000 * step])
+        yield (command, key.key, *words[start : start + 1000 * step])
 
 
-def _load_stream(client: redis.Redis, key: KeyState) -> None:
+def _stream_commands(key: KeyState) -> Iterator[Command]:
     last_id, *entries = key.contents
     if not entries:
-        _run(client, "XADD", key.key, "MAXLEN", 0, last_id, "x", "x")
+        yield ("XADD", key.key, "MAXLEN", 0, last_id, "x", "x")
     for i in range(0, len(entries), 2):
-        _run(client, "XADD", key.key, entries[i], *entries[i + 1])
-    _run(client, "XSETID", key.key, last_id)
+        yield ("XADD", key.key, entries[i], *entries[i + 1])
+    yield ("XSETID", key.key, last_id)
 
 
-def _run(client: redis.Redis, *words: Any) -> Any:
-    """Returns the reply as received: execute_command would reshape it according to the command."""
+def _run(client: redis.Redis, commands: Sequence[Command]) -> list[Any]:
+    """Sends all commands at once and returns the replies as received: execute_command would reshape each according to
+    its command, and wait for it before it sends the next.
+    """
     connection: Any = client.connection_pool.get_connection()
     try:
-        connection.send_command(*words)
-        return connection.read_response()
+        connection.send_packed_command(connection.pack_commands(commands))
+        return [connection.read_response() for _ in commands]
+    except BaseException:
+        connection.disconnect()  # It has replies that nobody will read.
+        raise
     finally:
         client.connection_pool.release(connection)

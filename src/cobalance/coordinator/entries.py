@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cobalance.coordinator.transport import REPORT, RESYNC, SETTINGS, Reply
+from cobalance.coordinator.transport import ERRANDS, RESYNC, Reply
 
-_SPECIAL = frozenset(b"%d" % it for it in (REPORT, SETTINGS))
+_ERRANDS = frozenset(b"%d" % it for it in ERRANDS)
 
 _MOST_DIGITS = 16
 """Versions are below 2**53, as Lua's numbers are."""
@@ -18,7 +18,7 @@ def read_entries(reply: Reply) -> list[tuple[str, dict[str, str]]]:
 def hint_version(message: bytes) -> int:
     """The version in a hint. Anything else on the channel is treated as "ask": one request too many does no harm."""
     is_version = message.isdigit() and len(message) <= _MOST_DIGITS
-    return int(message) if is_version or message in _SPECIAL else RESYNC
+    return int(message) if is_version or message in _ERRANDS else RESYNC
 
 
 def _fields(reply: Reply) -> dict[str, str]:

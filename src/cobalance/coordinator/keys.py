@@ -10,8 +10,9 @@ name           type    contents; expires with the group (``_prelude/87_expiry.lu
                        after a script that died (``85_repair.lua``); per member ``r:<id>`` last request and session end
                        in ms, ``c:<id>`` version of its last change, ``k:<id>`` sum of the tokens it has, ``h:<id>``
                        cursor and sum when it last received everything, ``a:<id>`` last results, ``w:<id>`` what it
-                       reported as in flight (``report.lua``); per subscription ``u:<subscription>`` how much of its
-                       list is known
+                       reported as in flight (``report.lua``), ``v:<id>`` when, on which server and for which
+                       connection it vouched that a broker guards what it holds, or that it took that back, and how often
+                       it has said so (``vouch.lua``); per subscription ``u:<subscription>`` how much of its list is known
 ``members``    hash    member id → packed record (``20_records.lua``), kept as a tombstone for ten minutes after its
                        end; ``=<instance id>`` → member id
 ``resources``  hash    resource → packed record
@@ -91,7 +92,7 @@ def groups_pattern(prefix: str = DEFAULT_PREFIX) -> str:
 
 def place_of(key: str) -> tuple[str, str] | None:
     """Prefix and group of such a key; None for any other."""
-    found = re.fullmatch(rf"(.+):{SCHEMA}:{{(.+)}}:\w+", key)
+    found = re.fullmatch(rf"(.+):{SCHEMA}:{{([^{{}}]+)}}:\w+", key)
     return (found[1], found[2]) if found else None
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from cobalance.coordinator.transport import Transport, not_a_coordinator_url
+from cobalance.coordinator.transport import CALL_TIMEOUT_MS, Transport, not_a_coordinator_url
 from cobalance.errors import UsageError
 from cobalance.limits import check_kind
+
+DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
+"""The Redis on this machine."""
 
 _REDIS = frozenset({"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"})
 _CLUSTER = frozenset({"redis+cluster", "rediss+cluster"})
@@ -25,7 +28,7 @@ def check_transport(what: str, value: object) -> None:
         raise UsageError(f"{what} is an object of type {kind}: give what open_transport returns, or redis_url instead")
 
 
-def open_transport(url: str, *, call_timeout_ms: int = 2000) -> Transport:
+def open_transport(url: str, *, call_timeout_ms: int = CALL_TIMEOUT_MS) -> Transport:
     """Returns the transport for a URL, which connects at the first call.
 
     Args:

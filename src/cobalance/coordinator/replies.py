@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cobalance.coordinator.transport import Reply as RawReply
 
 Status = Literal[
-    "OK", "REJOIN", "UNKNOWN", "ENDED", "STALE", "INSTANCE_IN_USE", "REPAIRING", "SUBSCRIPTIONS", "PROTOCOL"
+    "OK", "REJOIN", "UNKNOWN", "ENDED", "STALE", "INSTANCE_IN_USE", "REPAIRING", "SUBSCRIPTIONS", "PROTOCOL", "LATE"
 ]
 
 ChangeKind = Literal["hold", "revoke", "lost"]
@@ -60,6 +60,14 @@ def _text(raw: RawReply) -> str:
     return "" if raw is None else str(raw)
 
 
+def _row(raw: Any) -> tuple[str, ...]:
+    """Rows come by the ten thousand, and have nothing but words."""
+    try:
+        return tuple([word.decode() for word in raw])
+    except AttributeError:
+        return tuple(map(_text, raw))
+
+
 def _change(raw: Any) -> Change:
     kind, resource, token, deadline, committed = raw
     return Change(
@@ -100,6 +108,6 @@ def decode(raw: RawReply) -> CoordinatorReply:
         more=more == 1,
         recovering_ms=recovering,
         changes=tuple(map(_change, changes)),
-        results=tuple([_text(word) for word in results if not isinstance(word, list)]) if results else (),
-        rows=tuple([tuple(map(_text, row)) for row in results if isinstance(row, list)]) if results else (),
+        results=tuple([_text(word) for word in results if type(word) is not list]) if results else (),
+        rows=tuple([_row(row) for row in results if type(row) is list]) if results else (),
     )

@@ -30,6 +30,9 @@ class Header:
 
     member: str
     number: int
+    """An administrator's call (member "-") has none: it says until when, in group time, somebody waits for the answer, and
+    is refused later. 0 is for ever.
+    """
     incarnation: int = 0
     """Highest incarnation in any reply so far: a group with a lower one has lost data."""
     seen: int = 0
@@ -259,6 +262,39 @@ class Report:
         return ["ask", ""] if self.told is None else ["tell", self.told]
 
 
+@attrs.frozen
+class Vouch:
+    """A member says whether a broker guards whatever it holds, so that its session may end early once it is seen to be
+    dead.
+    """
+
+    verb: ClassVar[str] = "vouch"
+    connection: str | None
+    """For as long as which connection it does."""
+
+    def args(self) -> list[str]:
+        return [self.connection or "-"]
+
+
+@attrs.frozen(kw_only=True)
+class Suspect:
+    """One look at a member whose process may be dead; see ``suspect.lua``."""
+
+    verb: ClassVar[str] = "suspect"
+    member: str
+    connection: str
+    """Which of its connections was seen to be gone."""
+    seen: str = ""
+    """What the first look of the row saw; empty begins one."""
+    last_look_ms: int = 0
+    """When the last look was, in group time."""
+    within_ms: int = 0
+    """How long ago that may be for this look to end the session. 0 only looks."""
+
+    def args(self) -> list[str]:
+        return [self.member, self.connection, self.seen, str(self.last_look_ms), str(self.within_ms)]
+
+
 Section = Literal["state", "members", "resources", "subscriptions", "declared", "offsets"]
 
 
@@ -290,6 +326,8 @@ Payload = (
     | Repair
     | Delete
     | Report
+    | Vouch
+    | Suspect
 )
 
 

@@ -25,6 +25,8 @@ VERBS = (
     "repair",
     "delete",
     "report",
+    "vouch",
+    "suspect",
 )
 
 _MARK = "--- @prelude\n"

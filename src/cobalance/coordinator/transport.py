@@ -15,16 +15,25 @@ Reply = bytes | int | None | list["Reply"]
 """What a script returns, in terms of RESP2."""
 
 OnHint = Callable[[str, int], None]
-"""Called with (channel, version), or (channel, -1) for "resync now", on a transport's thread; must not block."""
+"""Called with (channel, version), or one of the numbers below for a version, on a transport's thread; must not block."""
 
 RESYNC = -1
-"""As a hint's version: hints may have been missed, so ask."""
+"""As a hint's version: ask."""
 
 REPORT = -2
 """As a hint's version: report what is in flight."""
 
 SETTINGS = -3
 """As a hint's version: the group's settings were changed."""
+
+PRESENT = -4
+"""As a hint's version: nothing to do; it was counted who listens."""
+
+LISTENING = -5
+"""As a hint's version, which nobody publishes: the subscription has begun. Hints may have been missed."""
+
+ERRANDS = frozenset({REPORT, SETTINGS, PRESENT})
+"""Hints that do not ask for a heartbeat."""
 
 DOUBTED = "IDENTITY"
 """First word of the error with which a script, having done nothing, asks for a fresh server identity."""
@@ -34,6 +43,10 @@ MALFORMED = "INVALID"
 
 CERTAIN = "!"
 """Prefix of an identity that was read for this very call."""
+
+
+CALL_TIMEOUT_MS = 2_000
+"""How long a call waits for its answer unless another time is given."""
 
 
 @attrs.frozen
@@ -53,7 +66,7 @@ class Listener(Protocol):
     """Receives hints from the coordinator. They may be lost; the versions in replies are authoritative."""
 
     def subscribe(self, channel: str) -> None:
-        """Starts listening soon; a resync hint for the channel says that it has started."""
+        """Starts listening soon; :data:`LISTENING` for the channel says that it has started."""
 
     def unsubscribe(self, channel: str) -> None:
         """Stops listening soon; hints on their way may still arrive."""

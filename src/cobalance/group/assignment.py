@@ -25,8 +25,12 @@ class Assignment:
     Code that never returns is awaited here; the session gives up on it after a while.
     """
 
-    def __init__(self, resource: str, token: int, committed: int | None, post: Callable[[Event], None]) -> None:
+    def __init__(
+        self, resource: str, token: int, committed: int | None, post: Callable[[Event], None], since: int
+    ) -> None:
         self.resource, self.token, self.committed = resource, token, committed
+        self.since = since
+        """In ms awake."""
         self.predecessor: Assignment | None = None
         self.tenure: Tenure | None = None
         self.worker: Worker | None = None
@@ -36,8 +40,8 @@ class Assignment:
         self.closing = False
         """``on_revoked`` has begun, so a cancelled revocation comes too late."""
         self.waiting_since: int | None = None
-        """Since when (monotonic ms) it has been waiting for the previous handler of the resource, which has not
-        returned.
+        """Since when (ms awake) its work has been waiting: for the previous handler of the resource, which has not
+        returned, or for ``on_assigned``.
         """
         self.was_busy = False
         """Whether the session was last told that it is busy."""
@@ -59,7 +63,7 @@ class Assignment:
 
     @property
     def busy_since(self) -> int | None:
-        """Since when (monotonic ms) something has run for it, or it has waited for the previous handler."""
+        """Since when (ms awake) something has run for it, or its work has been waiting."""
         return self.waiting_since or (None if self.worker is None else self.worker.busy_since)
 
     def adopt(self, tenure: Tenure, worker: Worker) -> bool:

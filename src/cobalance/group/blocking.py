@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from cobalance.description import GroupDescription
+    from cobalance.group.health import Health
     from cobalance.settings import GroupSettings
 
     BlockingListener = Callable[[list["BlockingTenure"]], None]
@@ -178,6 +179,11 @@ class BlockingMembership:
         """The exception that ended, or is ending, the membership; see :attr:`cobalance.Group.failed`."""
         failed = self._group.failed
         return None if failed is None else as_raised(failed)
+
+    @property
+    def health(self) -> Health:
+        """Whether this member is alive and ready, and why not; see :attr:`cobalance.Group.health`."""
+        return self._group.health
 
     @property
     def tenures(self) -> dict[str, BlockingTenure]:

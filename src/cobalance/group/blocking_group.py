@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cobalance.coordinator.keys import DEFAULT_PREFIX
+from cobalance.coordinator.open import DEFAULT_REDIS_URL
 from cobalance.group.blocking import BlockingMembership, BlockingTenure, Threaded
 from cobalance.limits import check_callables
 
@@ -43,7 +44,7 @@ class BlockingGroup(BlockingMembership):
         name: str,
         resources: Iterable[str] | None = None,
         *,
-        redis_url: str = "redis://127.0.0.1:6379/0",
+        redis_url: str = DEFAULT_REDIS_URL,
         settings: GroupSettings | None = None,
         member: MemberSettings | None = None,
         work: BlockingWork | None = None,

@@ -22,9 +22,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from cobalance.coordinator.keys import EVERYBODY
 from cobalance.coordinator.requests import GROUPS_OWN, Header, Report, Request
-from cobalance.coordinator.transport import REPORT, RESYNC, SETTINGS
+from cobalance.coordinator.transport import LISTENING, PRESENT, REPORT, RESYNC, SETTINGS
 from cobalance.errors import CobalanceError
+from cobalance.group.calls import Calls
+from cobalance.group.clock import awake_ms, monotonic_ms
 from cobalance.group.event_log import EventLog, seconds
+from cobalance.group.vouching import Vouching
 from cobalance.member import actions as act
 from cobalance.member import events as ev
 from cobalance.member.lateness import Lateness
@@ -42,6 +45,9 @@ log = logging.getLogger("cobalance")
 LAST_S = 1.0
 """How long a program that ends waits for members to leave."""
 
+LOOK_MS = 200
+"""How often it looks at the clock at least: the latest that a machine which wakes up finds that its lease is over."""
+
 _leaving: weakref.WeakSet[Engine] = weakref.WeakSet()
 """Members that are leaving, and continue if the event loop that would wait for them ends."""
 
@@ -56,6 +62,9 @@ class Work(Protocol):
 
     def drain(self, resource: str, token: int, abort_in_ms: int) -> None:
         """Finish: post DrainBegun, then Drained."""
+
+    def hasten(self, resource: str, token: int, abort_in_ms: int) -> None:
+        """The time to finish was cut to this."""
 
     def keep(self, resource: str, token: int) -> None:
         """Go on, unless DrainBegun was posted."""
@@ -86,11 +95,6 @@ class Work(Protocol):
 
     def flush(self) -> None:
         """All actions of one event have been delivered."""
-
-
-def monotonic_ms() -> int:
-    """The member's own clock, unaffected by changes of the wall clock."""
-    return time.monotonic_ns() // 1_000_000
 
 
 def call_timeout_ms(session_timeout_ms: int) -> int:
@@ -131,20 +135,23 @@ class Engine:
         self.label = process_label()
         self.session = Session(process_name(), self.label, settings, member)
         self._event_log = EventLog(coordinator.group, self.label, member, self.session)
+        self.vouching = Vouching(coordinator)
         self._coordinator, self._work = coordinator, work
         self._on_declared, self._time_calls = on_declared, time_calls
         self._call_timeout_ms = call_timeout_ms(settings.session_timeout_ms)
         self._sample_ms = max(10, min(member.max_processing_ms // 4, settings.heartbeat_interval_ms))
         self._wait_until = self._sample_at = 0
         self._events: queue.SimpleQueue[ev.Event | Exception] = queue.SimpleQueue()
-        self._calls: queue.SimpleQueue[Request | Callable[[], None] | None] = queue.SimpleQueue()
-        """None ends the thread. A function is a best-effort call whose outcome does not matter."""
+        self._calls = Calls(monotonic_ms)
         self._listener = coordinator.transport.listen(self._hinted)
         self._channel = ""
         self._last_failure, self._failing_since = "", 0
         self._lateness = Lateness()
         self._unconfirmed: deque[tuple[int, Callable[[], None]]] = deque()
         self._over = threading.Event()
+        self._ticked_at = awake_ms()
+        self.heard_at: float | None = None
+        """When the coordinator last answered, in seconds since 1970."""
         self._threads = [
             ServiceThread(self._run, f"cobalance-{coordinator.group}"),
             ServiceThread(self._run_calls, f"cobalance-{coordinator.group}-calls"),
@@ -152,6 +159,7 @@ class Engine:
 
     def start(self, subscription: str = GROUPS_OWN) -> None:
         """Starts the threads and joins the group with this subscription."""
+        self._ticked_at = awake_ms()
         try:
             for thread in self._threads:
                 thread.start()
@@ -173,6 +181,11 @@ class Engine:
         if isinstance(event, ev.StopAsked):
             _leaving.add(self)
         self._events.put(event)
+
+    def vouch(self, connection: str | None) -> None:
+        """Vouches for this connection to a broker, or takes that back at once. Any thread."""
+        self.vouching.connected(connection)
+        self._calls.put(self.vouching.tell)
 
     def confirm(self, then: Callable[[], None]) -> None:
         """Calls `then` on the engine's thread once the coordinator has answered a request sent after this call."""
@@ -197,11 +210,22 @@ class Engine:
         """Whether a thread ends the session; not so in a fork of the process."""
         return self._threads[0].is_alive()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the session is over, or was never begun and never will be."""
+        return self._over.is_set()
+
+    @property
+    def silent_ms(self) -> int:
+        """How long ago the session's thread last did something; it has to a few times in each heartbeat interval."""
+        return awake_ms() - self._ticked_at
+
     # -- the session's thread ----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
             while not self._over.is_set():
+                self._ticked_at = awake_ms()
                 self._handle(self._next_event())
                 self._sample_when_due()
         except Exception:
@@ -215,14 +239,19 @@ class Engine:
             self._listener.close()
 
     def _next_event(self) -> ev.Event:
-        wait_ms = min(self._wait_until, self._sample_at, self._event_log.due_at or self._wait_until) - monotonic_ms()
-        try:
-            event = self._events.get(timeout=max(0, wait_ms) / 1000)
-        except queue.Empty:
-            return ev.TimerFired()
+        event = self._await_event(min(self._wait_until, self._sample_at, self._event_log.due_at or self._wait_until))
         if isinstance(event, Exception):  # it ended the calling thread, and ends this one too
             raise event
         return event
+
+    def _await_event(self, until: int) -> ev.Event | Exception:
+        """The wait itself goes by a clock that stands still while the machine sleeps."""
+        while True:
+            left_ms = until - monotonic_ms()
+            with suppress(queue.Empty):
+                return self._events.get(timeout=max(0, min(left_ms, LOOK_MS)) / 1000)
+            if left_ms <= LOOK_MS:
+                return ev.TimerFired()
 
     def _sample_when_due(self) -> None:
         """However busy the queue is: hung handlers must be found, and heartbeats report who is idle."""
@@ -230,7 +259,8 @@ class Engine:
         if now < self._sample_at:
             return
         self._sample_at = now + self._sample_ms
-        samples = tuple(self._work.sample())
+        asleep_ms = now - awake_ms()
+        samples = tuple(it.ahead(asleep_ms) for it in self._work.sample())
         if samples:
             self._handle(ev.Progressed(samples))
 
@@ -296,7 +326,11 @@ class Engine:
         self._work.drain(action.resource, action.token, max(0, action.abort_at - monotonic_ms()))
 
     @_carry_out.register
-    def _(self, action: act.Resume) -> None:
+    def _(self, action: act.Hasten) -> None:
+        self._work.hasten(action.resource, action.token, max(0, action.abort_at - monotonic_ms()))
+
+    @_carry_out.register
+    def _(self, action: act.Keep) -> None:
         self._work.keep(action.resource, action.token)
 
     @_carry_out.register
@@ -311,6 +345,8 @@ class Engine:
     def _(self, action: act.Joined) -> None:
         self._work.joined(action.member)
         self._calls.put(self._read_settings)
+        self.vouching.joined(action.member)  # its listener has been connected, or will be
+        self._calls.put(self.vouching.tell)
 
     @_carry_out.register
     def _(self, _action: act.Declared) -> None:
@@ -321,7 +357,7 @@ class Engine:
         level = logging.ERROR if action.fatal else logging.INFO if action.expected else logging.WARNING
         log.log(level, "group %s: %s", self._coordinator.group, action.message)
         self._work.problem(action)
-        if action.fatal:
+        if action.fatal and self.session.leaving.asked_at is None:
             self.post(ev.StopAsked())
 
     @_carry_out.register
@@ -337,7 +373,7 @@ class Engine:
                 if isinstance(call, Request):
                     self._execute(call)
                 else:
-                    self._run_errand(call)
+                    self._try(call)
             except Exception as error:  # noqa: BLE001 -- a bug, raised where it ends the member
                 self._events.put(error)
 
@@ -349,6 +385,7 @@ class Engine:
             self._report(error)
             self.post(ev.CallFailed(request, str(error)))
         else:
+            self.heard_at = time.time()
             self._report_answer()
             self._keep_time(reply.session_timeout_ms)
             self.post(ev.Replied(request, reply, sent_at))
@@ -360,10 +397,10 @@ class Engine:
             self._time_calls(timeout_ms)
 
     @staticmethod
-    def _run_errand(errand: Callable[[], None]) -> None:
+    def _try(call: Callable[[], None]) -> None:
         """Errors are ignored: problems with Redis are reported by the other calls."""
         with suppress(CobalanceError):
-            errand()
+            call()
 
     def _report_in_flight(self) -> None:
         told = Report(self._work.in_flight())
@@ -388,10 +425,17 @@ class Engine:
         self._last_failure, self._failing_since = "", 0
 
     def _hinted(self, channel: str, version: int) -> None:
-        errands = {REPORT: self._report_in_flight, SETTINGS: self._read_settings}
+        errands = {REPORT: self._report_in_flight, SETTINGS: self._read_settings, PRESENT: None}
         if version in errands:
-            self._calls.put(errands[version])
+            if (errand := errands[version]) is not None:
+                self._calls.ask(errand)
+            if version == SETTINGS:  # heartbeats may be due sooner
+                self.post(ev.Hinted(RESYNC))
             return
+        if version == LISTENING:
+            version = RESYNC
+            if channel == self._channel:
+                self._calls.put(self.vouching.tell)
         if channel in (self._channel, self._coordinator.channel(EVERYBODY)):
             self.post(ev.Hinted(version))
 

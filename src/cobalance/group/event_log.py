@@ -92,7 +92,7 @@ class EventLog:
                 self._gather("was assigned {}", resource)
             case act.Drain(resource, _, abort_at) if not self._leaves_since:
                 self._gather(f"is to hand over {{}} within {seconds(abort_at - now)}", resource)
-            case act.Resume(resource):
+            case act.Keep(resource):
                 self._gather("keeps {} after all", resource)
             case act.Abort(resource, _, reason) if reason in _STOPPED:
                 level = logging.WARNING if reason in _WARNED_OF else logging.INFO

@@ -14,7 +14,7 @@ import attrs
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import DEFAULT_PREFIX
-from cobalance.coordinator.open import check_redis_url, check_transport, open_transport
+from cobalance.coordinator.open import DEFAULT_REDIS_URL, check_redis_url, check_transport, open_transport
 from cobalance.coordinator.requests import GROUPS_OWN
 from cobalance.description import GroupDescription
 from cobalance.errors import (
@@ -30,7 +30,9 @@ from cobalance.errors import (
     UsageError,
 )
 from cobalance.faces import hides
-from cobalance.group.engine import Engine, call_timeout_ms, monotonic_ms
+from cobalance.group.clock import monotonic_ms
+from cobalance.group.engine import Engine, call_timeout_ms
+from cobalance.group.health import Healthy
 from cobalance.group.instance_file import InstanceFile
 from cobalance.group.own_code import OwnCode, as_raised
 from cobalance.group.patience import Patience
@@ -93,18 +95,33 @@ class GroupOptions(PlainOptions, total=False):
 
 
 @hides(
-    "abort", "begin", "commit_done", "drain", "flush", "in_flight", "joined", "keep", "left", "problem", "sample"
+    *(
+        "abort",
+        "begin",
+        "commit_done",
+        "drain",
+        "flush",
+        "hasten",
+        "in_flight",
+        "joined",
+        "keep",
+        "left",
+        "problem",
+        "sample",
+    )
 )  # called by the engine
 @hides("abandon", "check_process", "commit_tenure", "is_copy", "leave_soon", "log_exceptions", "own", "settings_read")
-class Group(Pausing, StartStop):
+class Group(Healthy, Pausing, StartStop):
     """Membership in a group, for the duration of an ``async with`` block, or from :meth:`start` to :meth:`stop`.
 
     Every resource is worked by exactly one member. Pass ``work`` (a function that runs for each tenure), or callbacks,
     or both. If a tenure is asked back and then kept after all, ``work`` is called again with the same tenure, to go on
     from ``tenure.committed``; but not if it had returned before it was asked.
 
-    - ``on_assigned(tenures)``: these were *added*; no work on them begins before it returns.
-    - ``on_revoked(tenures)``: work on these has stopped and they are about to be released; it may still commit.
+    - ``on_assigned(tenures)``: these were *added*; no work on them begins before it returns. It counts as work on each
+      of them, so ``max_processing_ms`` limits it.
+    - ``on_revoked(tenures)``: work on these has stopped and they are about to be released; it may still commit. It has
+      until the deadline of the revocation, or, where nobody asked for them, ``max_processing_ms``.
     - ``on_lost(tenures)``: these are gone already; commits are refused.
 
     An exception in ``work`` or a callback ends the ``async with``: the member leaves gracefully, one line is logged at
@@ -139,7 +156,7 @@ class Group(Pausing, StartStop):
         name: str,
         resources: Iterable[str] | None = None,
         *,
-        redis_url: str = "redis://127.0.0.1:6379/0",
+        redis_url: str = DEFAULT_REDIS_URL,
         settings: GroupSettings | None = None,
         member: MemberSettings | None = None,
         work: Work | None = None,
@@ -221,7 +238,7 @@ class Group(Pausing, StartStop):
         return self
 
     async def _enter_group(self) -> None:
-        self._tasks.start_soon(self._dispatch)
+        self._start_task(self._dispatch)
         self._declares = self._resources is not None
         self._engine.start(self._subscription)
         if self._resources is not None:
@@ -300,7 +317,7 @@ class Group(Pausing, StartStop):
             first = _most_telling(group, error, self._first_error)
         except BaseException as other:  # noqa: BLE001 -- raised by the caller, once everything is closed
             is_elsewhere = isinstance(other, RuntimeError) and self._wakeup.loop.current_task() is not self._host
-            first = (error or self._first_error or _left_elsewhere(self.name)) if is_elsewhere else other
+            first = _first_of(error, self._first_error, _left_elsewhere(self.name)) if is_elsewhere else other
         return False, None if first is error else first
 
     @property
@@ -475,7 +492,7 @@ class Group(Pausing, StartStop):
 
         Args:
             remain: with an instance id, keep what is held for the rejoin grace period (the default); ``False`` gives it
-                up at once, for scaling in.
+                up at once, for scaling in, also while a leave that was to keep it is under way.
 
         Raises:
             UsageError: awaited by work or a callback, for which it would wait.
@@ -589,11 +606,18 @@ class Group(Pausing, StartStop):
             transport.close()
 
 
+def _first_of(*errors: BaseException | None) -> BaseException:
+    """The first one that there is. An exception may be false, and one may refuse to say whether it is."""
+    return next(it for it in errors if it is not None)
+
+
 def _most_telling(
     group: BaseExceptionGroup[BaseException], error: BaseException | None, first: BaseException | None
 ) -> BaseException:
     interruption = next((it for it in group.exceptions if not isinstance(it, Exception)), None)
-    chosen = interruption or next((it for it in (error, first) if it in group.exceptions), None) or group.exceptions[0]
+    inside = {id(it) for it in group.exceptions}
+    known = next((it for it in (error, first) if id(it) in inside), None)
+    chosen = _first_of(interruption, known, group.exceptions[0])
     for other in group.exceptions:
         if other is not chosen:  # only the type: messages may quote what must not be logged
             kinds = (type(as_raised(it)).__name__ for it in (chosen, other))

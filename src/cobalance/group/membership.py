@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
-from cobalance.errors import GroupFailed
+from cobalance.errors import GroupFailed, OutOfThreads
 from cobalance.group.assignment import Assignment
-from cobalance.group.engine import monotonic_ms
+from cobalance.group.clock import awake_ms, monotonic_ms
 from cobalance.group.own_code import as_raised
 from cobalance.group.roster import Roster
 from cobalance.group.stopping import Stoppable, tell_again
@@ -28,8 +28,10 @@ from cobalance.group.tenure import Tenure
 from cobalance.group.tickets import Tickets
 from cobalance.group.worker import FunctionWorker, Worker, is_async, outcome
 from cobalance.member.events import Abandoned, CommitAsked, Drained, Sample
+from cobalance.redact import raised_at
 from cobalance.threads.cancellation import is_cancellation
 from cobalance.threads.forks import Forkable
+from cobalance.threads.log_lines import exc_info
 from cobalance.threads.worker_threads import WorkerThreads
 
 if TYPE_CHECKING:
@@ -54,6 +56,9 @@ T = TypeVar("T")
 
 LOST_MS = 1_000
 """The least time for ``on_lost``, where there is nothing to drain."""
+
+PROGRAM, OWN = "the program's code", "the group's own code"
+"""Where the exception was raised that ends a membership."""
 
 UNBLOCK = "call what blocks in a thread, as is done with a handler that is a plain function"
 
@@ -94,6 +99,7 @@ class Membership(Forkable, ABC):
         """Calls of ``on_assigned`` that have not returned."""
         self._failure: Problem | None = None
         self._first_error: BaseException | None = None
+        self._failed_in = PROGRAM
         self._declares = self._blocked = False
 
     # -- the event loop's side ---------------------------------------------------------------------------------------
@@ -109,6 +115,23 @@ class Membership(Forkable, ABC):
                 yield scope
             finally:
                 self._services.remove(scope)
+
+    def _start_task(self, call: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Starts a task of the group's, as all of them are. Whatever ends it ends the membership, and is told at once."""
+        self._tasks.start_soon(self._run_task, call, args, name=getattr(call, "__qualname__", None))
+
+    async def _run_task(self, call: Callable[..., Awaitable[None]], args: tuple[object, ...]) -> None:
+        try:
+            await call(*args)
+        except BaseException as error:
+            if not is_cancellation(error):
+                self._note_error(error, OWN)  # unless it is noted already, as the program's is where that is called
+            raise
+
+    async def _run_service(self, service: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Runs what may go on until the membership is over."""
+        with self._service_scope():
+            await service(*args)
 
     def _end_services(self) -> None:
         """Ends the running services, and any that start later."""
@@ -146,7 +169,7 @@ class Membership(Forkable, ABC):
                         return
                     await self._wait_for_commands(ours)
             except Exception as error:  # a bug: the session's decisions are no longer carried out
-                self._note_error(error)
+                self._note_error(error, OWN)
                 self.abandon()
                 raise
 
@@ -195,10 +218,10 @@ class Membership(Forkable, ABC):
         self._notice()
         at_once = [it for it in adopted if it.predecessor is None]
         if at_once:
-            self._tasks.start_soon(self._assign, at_once)
+            self._start_task(self._assign, at_once)
         for it in adopted:
             if it not in at_once:
-                self._tasks.start_soon(self._assign_next, it)
+                self._start_task(self._assign_next, it)
 
     def _adopt(self, it: Assignment) -> bool:
         if (
@@ -224,7 +247,7 @@ class Membership(Forkable, ABC):
         """One handler per resource at a time, also within this process. A hung one holds up only its own resource, and
         no longer than handlers may run, since another process can work it.
         """
-        it.waiting_since = monotonic_ms()
+        it.waiting_since = awake_ms()
         with anyio.CancelScope(shield=True):
             while it.predecessor is not None and it.current:
                 await self._changed.wait()
@@ -245,7 +268,7 @@ class Membership(Forkable, ABC):
                 raise
         for it in batch:
             if it in now:
-                self._tasks.start_soon(self._run, it)
+                self._start_task(self._run, it)
             else:  # lost before the program was told
                 self._conclude(it)
 
@@ -255,7 +278,7 @@ class Membership(Forkable, ABC):
         with call.running():
             self._telling[call] = batch
             for it in batch:
-                it.waiting_since = monotonic_ms()
+                it.waiting_since = awake_ms()
             try:
                 await self._call_listener(listener, [it.tenure for it in batch if it.tenure is not None], call)
             finally:
@@ -276,7 +299,7 @@ class Membership(Forkable, ABC):
     def _insist_on(self, call: Stoppable) -> None:
         self._told.append(call)
         if len(self._told) == 1:  # one task serves everything cancelled at a time
-            self._tasks.start_soon(self._insist)
+            self._start_task(self._insist)
 
     async def _insist(self) -> None:
         told, self._told = self._told, []
@@ -341,7 +364,7 @@ class Membership(Forkable, ABC):
 
     async def _tell_lost(self, listener: Listener, tenure: Tenure) -> None:
         call = Stoppable(name="on_lost")
-        self._tasks.start_soon(self._stop_in_time, call)
+        self._start_task(self._stop_in_time, call)
         try:
             with call.running():
                 await self._call_listener(listener, [tenure], call, limited=True)
@@ -373,23 +396,29 @@ class Membership(Forkable, ABC):
 
     @property
     def failed(self) -> BaseException | None:
-        """The exception that ended, or is ending, the membership: the program's own, or a :class:`GroupFailed`. None
-        while all is well, and after a normal leave. Any thread.
+        """The exception that ended, or is ending, the membership: the program's own, a :class:`GroupFailed`, or what
+        has failed in the group's own code. None while all is well, and after a normal leave. Any thread.
         """
         error = self._first_error
         return None if error is None or is_cancellation(error) else error
 
-    def _note_error(self, error: BaseException) -> None:
-        if self._first_error is None and not isinstance(error, GroupFailed):  # it has been logged already
-            self._log_end(error)
-        self._first_error = self._first_error or error
+    def _note_error(self, error: BaseException, where: str = PROGRAM) -> None:
+        if self._first_error is None:
+            self._first_error, self._failed_in = error, OWN if isinstance(error, OutOfThreads) else where
+            if not isinstance(error, GroupFailed):  # it has been logged already
+                self._log_end(error)
 
     def _log_end(self, error: BaseException) -> None:
         """Logs the exception's message only if allowed: it may quote anything."""
         if not is_cancellation(error):
             raised = as_raised(error)
             kind, trace = type(raised).__name__, raised if self.log_exceptions else None
-            log.error("group %s: a %s in the program's code ends the membership", self.name, kind, exc_info=trace)
+            told = f"in {self._failed_in} ends the membership"
+            if isinstance(raised, OutOfThreads):
+                told, trace = f"{told}. {raised}", None
+            elif self._failed_in is OWN:
+                told += f" ({raised_at(raised)}): please report this"
+            log.error("group %s: a %s %s", self.name, kind, told, exc_info=exc_info(trace))
 
     def _conclude(self, it: Assignment) -> None:
         if it.tenure is not None:
@@ -426,11 +455,17 @@ class Membership(Forkable, ABC):
 
     def begin(self, resource: str, token: int, committed: int | None) -> None:
         """Called by the engine: begin to work a resource."""
-        self._starting.append(Assignment(resource, token, committed, self._engine.post))
+        self._starting.append(Assignment(resource, token, committed, self._engine.post, awake_ms()))
 
     def drain(self, resource: str, token: int, abort_in_ms: int) -> None:
         """Called by the engine: finish with a resource."""
-        self._to(resource, token, lambda tenure: tenure.ask_back(abort_in_ms))
+        told_at = monotonic_ms()
+        self._to(resource, token, lambda tenure: tenure.ask_back(_rest_of(abort_in_ms, told_at)))
+
+    def hasten(self, resource: str, token: int, abort_in_ms: int) -> None:
+        """Called by the engine: the time to finish was cut."""
+        told_at = monotonic_ms()
+        self._to(resource, token, lambda tenure: tenure.hasten(_rest_of(abort_in_ms, told_at)))
 
     def keep(self, resource: str, token: int) -> None:
         """Called by the engine: the revocation was cancelled."""
@@ -480,7 +515,7 @@ class Membership(Forkable, ABC):
 
     def _end_with(self, error: Exception) -> None:
         self._note_error(error)
-        self._tasks.start_soon(_raise, error)
+        self._start_task(_raise, error)
         self._wake_waiters()
 
     def _wake_waiters(self) -> None:
@@ -503,7 +538,7 @@ class Membership(Forkable, ABC):
 
     def sample(self) -> Iterator[Sample]:
         """Called by the engine: the progress of handlers that are busy, or were at the last call."""
-        self._attend(monotonic_ms())
+        self._attend(awake_ms())
         for it in self._roster.everything():
             busy_since = it.busy_since
             if busy_since is None and not it.was_busy:
@@ -529,7 +564,7 @@ class Membership(Forkable, ABC):
         if self._attendance.over:
             self._disown()
         else:
-            self._attend_blocked(self._blocked_ms(now))
+            self._attend_blocked(self._blocked_ms(now), now)
 
     def _leave_because(self, missing: str, advice: str) -> None:
         if self._failure is None:
@@ -550,21 +585,24 @@ class Membership(Forkable, ABC):
         self._blocked = since is not None
         return blocked_ms
 
-    def _attend_blocked(self, blocked_ms: int) -> None:
+    def _attend_blocked(self, blocked_ms: int, now: int) -> None:
         """What may be worked there, such as by a leader's block, is kept. Otherwise the member leaves, since a member
-        that only gives up what it has is given as much again.
+        that only gives up what it has is given as much again. One that stays is, too: it gives that up as slowly.
         """
-        if blocked_ms < self.own.max_processing_ms + self.own.drain_timeout_ms:
+        patience_ms = self.own.max_processing_ms + self.own.drain_timeout_ms
+        if blocked_ms < patience_ms:
             return
         held = [it for it in self._roster.everything() if it.held]
         idle = [it for it in held if it.surely_idle]
         if all(it in idle or it.busy_since is not None for it in held):  # who is busy gets the drain timeout
             self._leave_because(f"its event loop has been blocked for {blocked_ms} ms", UNBLOCK)
-        elif idle:
-            log.warning(
-                "group %s: its event loop has been blocked for %d ms, which costs this process %s",
-                *(self.name, blocked_ms, ", ".join(sorted(it.resource for it in idle))),
-            )
+        else:
+            idle = [it for it in idle if now - it.since >= patience_ms]
+            if idle:
+                log.warning(
+                    "group %s: its event loop has been blocked for %d ms, so this process gives up %s",
+                    *(self.name, blocked_ms, ", ".join(sorted(it.resource for it in idle))),
+                )
         for it in idle:
             self.abort(it.resource, it.token, "blocked")
             if it.surely_idle:  # still: the event loop may go on at any moment
@@ -597,3 +635,8 @@ class Membership(Forkable, ABC):
 
 async def _raise(error: BaseException) -> None:
     raise error
+
+
+def _rest_of(ms: int, told_at: int) -> int:
+    """What is left of it: the event loop may have been busy since it was told."""
+    return max(0, told_at + ms - monotonic_ms())

@@ -10,7 +10,7 @@ import anyio
 
 from cobalance.backoff import Backoff
 from cobalance.errors import Unreachable, sentence
-from cobalance.group.engine import monotonic_ms
+from cobalance.group.clock import monotonic_ms
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -13,6 +12,7 @@ import attrs
 from cobalance.coordinator.requests import Effort
 from cobalance.errors import OffsetRegressed, UsageError
 from cobalance.faces import hides
+from cobalance.group.clock import awake_ms, monotonic_ms
 from cobalance.group.stopping import Stoppable
 from cobalance.limits import check_integer
 from cobalance.threads.event_loop import running_event_loop
@@ -43,6 +43,7 @@ class Committer(Protocol):
         "effort",
         "end",
         "end_use",
+        "hasten",
         "in_use",
         "keep",
         "lost",
@@ -51,7 +52,7 @@ class Committer(Protocol):
         "pause",
         "stop_now",
     ),
-    *("wait_ended", "wait_kept", "wait_unused", "work", "worked"),
+    *("wait_ended", "wait_retold", "wait_unused", "work", "worked"),
 )
 @attrs.define(eq=False)
 class Tenure:
@@ -77,7 +78,7 @@ class Tenure:
     """The worker's hook, called when ``paused`` has changed."""
     _unpaused: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
     _draining: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
-    _kept: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
+    _retold: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
     _ended: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
     _idle: anyio.Event = attrs.field(factory=anyio.Event, repr=False)
     _users: int = attrs.field(default=0, repr=False)
@@ -134,9 +135,9 @@ class Tenure:
         """
         return self._draining
 
-    async def wait_kept(self) -> None:
-        """Returns the next time the resource may be kept after all."""
-        await self._kept.wait()
+    async def wait_retold(self) -> None:
+        """Returns the next time the resource may be kept after all, or has to be given back sooner."""
+        await self._retold.wait()
 
     async def commit(self, offset: int) -> None:
         """Stores an offset durably; see :meth:`Group.commit`. Refused once this tenure is over, even if the resource
@@ -186,17 +187,25 @@ class Tenure:
     def ask_back(self, abort_in_ms: int | None = None) -> None:
         """Lets no new work begin. Running work will be aborted after this time."""
         if abort_in_ms is not None:
-            self.abort_at = time.monotonic_ns() // 1_000_000 + abort_in_ms
+            self.abort_at = monotonic_ms() + abort_in_ms
         self._draining.set()
         self._wake_paused()
         for body in self._bodies:
             body.cancel()
 
+    def hasten(self, abort_in_ms: int) -> None:
+        """Running work will be aborted after this time, which is sooner than was said."""
+        self.abort_at = monotonic_ms() + abort_in_ms
+        self._tell_again()
+
     def keep(self) -> None:
         """Cancels :meth:`ask_back`."""
         self._draining = anyio.Event()
-        self._kept.set()
-        self._kept = anyio.Event()
+        self._tell_again()
+
+    def _tell_again(self) -> None:
+        self._retold.set()
+        self._retold = anyio.Event()
 
     def end(self) -> None:
         """Marks the tenure as over."""
@@ -244,7 +253,7 @@ class Tenure:
 
     @property
     def busy_since(self) -> int | None:
-        """Since when (monotonic ms) something marked by :meth:`processing` has been running; any thread."""
+        """Since when (ms awake) something marked by :meth:`processing` has been running; any thread."""
         return self._busy.since
 
     def worked(self, ms: int) -> None:
@@ -278,7 +287,7 @@ class _Commits:
 class Busy:
     """Since when something has been running. Of several, the oldest counts."""
 
-    def __init__(self, clock: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000) -> None:
+    def __init__(self, clock: Callable[[], int] = awake_ms) -> None:
         self._clock, self._lock = clock, threading.Lock()
         self._count = 0
         self.since: int | None = None

@@ -34,7 +34,7 @@ class Worker(Protocol):
 
     @property
     def busy_since(self) -> int | None:
-        """Since when (monotonic ms) the current handler has been running; any thread."""
+        """Since when (ms awake) the current handler has been running; any thread."""
 
     @property
     def surely_idle(self) -> bool:

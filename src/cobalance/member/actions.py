@@ -45,7 +45,16 @@ class Drain:
 
 
 @attrs.frozen
-class Resume:
+class Hasten:
+    """The deadline of a :class:`Drain` was moved forward, to ``abort_at``."""
+
+    resource: str
+    token: int
+    abort_at: int
+
+
+@attrs.frozen
+class Keep:
     """The revocation was cancelled: go on, unless :class:`DrainBegun` was reported already."""
 
     resource: str
@@ -112,4 +121,4 @@ class Wait:
     until: int
 
 
-Action = Call | Listen | Start | Drain | Resume | Abort | CommitDone | Joined | Declared | Problem | Left | Wait
+Action = Call | Listen | Start | Drain | Hasten | Keep | Abort | CommitDone | Joined | Declared | Problem | Left | Wait

@@ -62,6 +62,10 @@ class Sample:
     token: int
     busy_since: int | None
 
+    def ahead(self, ms: int) -> Sample:
+        """The same on a clock that is this much ahead."""
+        return self if self.busy_since is None else Sample(self.resource, self.token, self.busy_since + ms)
+
 
 @attrs.frozen
 class Progressed:
@@ -121,7 +125,9 @@ class CommitAsked:
 
 @attrs.frozen
 class StopAsked:
-    """Leave gracefully. ``remain`` keeps everything for the rejoin grace period (instance id)."""
+    """Leave gracefully. ``remain`` keeps everything for the rejoin grace period (instance id). Of several, the first
+    counts, but for one that keeps nothing.
+    """
 
     remain: bool = False
 

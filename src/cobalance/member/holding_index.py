@@ -94,7 +94,8 @@ class HoldingIndex:
         return due
 
     @property
-    def is_any_touched(self) -> bool:
+    def is_any_in_use(self) -> bool:
+        """Whether the program may still be working any of them."""
         return bool(self.exposed or self.guarded or self.aborted)
 
 

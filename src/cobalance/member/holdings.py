@@ -90,7 +90,7 @@ class Holdings:
         return bool(self._by_name)
 
     def unfinished(self) -> bool:
-        return self._filed().is_any_touched
+        return self._filed().is_any_in_use
 
     @property
     def token_sum(self) -> int:
@@ -133,7 +133,7 @@ class Holdings:
         was = held.state
         if held.step(Step.KEEP) is State.HELD and was is State.DRAINING:
             held.abort_at = None
-            self.out.append(act.Resume(held.resource, held.token))
+            self.out.append(act.Keep(held.resource, held.token))
 
     def decline(self, change: Change) -> None:
         """A grant that crossed this member's leave: nothing was started, so it has ended."""
@@ -146,13 +146,15 @@ class Holdings:
         if held is None:
             self._add(change, State.ENDED)  # granted and revoked again before this member heard of it
             return
-        was = held.state
+        was, was_at = held.state, held.abort_at
         if held.step(Step.REVOKE) not in (State.DRAINING, State.CLOSING):
             return
         abort_at = deadline - min(1_000, max(0, deadline - now) // 10)
         held.abort_at = abort_at if self._drain_by is None else min(abort_at, self._drain_by)
         if was is State.HELD:
             self.out.append(act.Drain(held.resource, held.token, held.abort_at))
+        else:
+            self._tell_sooner(held, was_at)
 
     def lose(self, change: Change) -> None:
         """The member has lost it. The change carries a token above the lost one."""
@@ -273,7 +275,7 @@ class Holdings:
         patience_ms = self._own.drain_timeout_ms
         held.stop_by = max(told_at + patience_ms, now + min(patience_ms, LAST_MS))
         message = (
-            f"the handler of {held.resource!r} has run for {now - busy_since} ms: it is hung, and costs this process "
+            f"the code that works {held.resource!r} has run for {now - busy_since} ms: it is hung, so this process gives up "
             f"{held.resource!r}. It is told to stop, which a thread cannot be; it is released when that has ended, or in "
             f"{held.stop_by - now} ms as an overlap. A longer max_processing_ms lets slower work finish"
         )
@@ -291,7 +293,13 @@ class Holdings:
                 held.abort_at = abort_at
                 self.out.append(act.Drain(held.resource, held.token, abort_at))
             elif held.working:
-                held.abort_at = min(held.abort_at or abort_at, abort_at)
+                was_at, held.abort_at = held.abort_at, min(held.abort_at or abort_at, abort_at)
+                self._tell_sooner(held, was_at)
+
+    def _tell_sooner(self, held: Holding, was_at: int | None) -> None:
+        """Its work paces itself by the deadline it was told, so it hears of a sooner one."""
+        if held.state is State.DRAINING and held.abort_at is not None and was_at is not None and held.abort_at < was_at:
+            self.out.append(act.Hasten(held.resource, held.token, held.abort_at))
 
     def check_deadlines(self, now: int) -> None:
         """Aborts what has passed its deadline, ahead of the coordinator's own; gives up on aborts that never end."""

@@ -22,7 +22,7 @@ class Leaving:
 
     def __init__(self, member: MemberSettings) -> None:
         self._own = member
-        self._due = False
+        self._begun = self._due = False
         self.asked_at: int | None = None
         """When the process was asked to stop; ``None`` before."""
         self.remain = False
@@ -34,8 +34,14 @@ class Leaving:
         self.remain = remain and self._own.instance_id is not None
         return now + self._own.drain_timeout_ms
 
+    def ask_for_good(self) -> None:
+        """It is to remain, and asked to stop once more: nothing is kept."""
+        if self.remain:
+            self.remain, self._due = False, self._begun
+
     def begin(self) -> None:
         """The process is a member, so it can leave."""
+        self._begun = True
         self._due = not self.remain
 
     def first_request(self) -> Leave | None:

@@ -160,7 +160,11 @@ class Session:
             self.commits.add(event)
 
     def _stop_asked(self, event: ev.StopAsked) -> None:
-        if self.phase is Phase.LEFT or self.leaving.asked_at is not None:
+        if self.phase is Phase.LEFT:
+            return
+        if self.leaving.asked_at is not None:
+            if not event.remain:
+                self.leaving.ask_for_good()
             return
         if self.phase is Phase.NEW:
             self._finish()

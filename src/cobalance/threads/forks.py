@@ -35,10 +35,11 @@ def end_fork(error: BaseException | None) -> None:
     Its event loop shares the wake-up descriptors of the parent's: closing it would disable the parent's, and using it
     hangs. So a fork cannot just continue. Cancellations are left to the loop.
     """
-    error = error or UsageError(
-        "a fork has left the `async with` of its parent's group, whose event loop only the parent can go on with: end the fork with os._exit() "
-        "in the block, or fork before the event loop begins"
-    )
+    if error is None:
+        error = UsageError(
+            "a fork has left the `async with` of its parent's group, whose event loop only the parent can go on with: end the fork with os._exit() "
+            "in the block, or fork before the event loop begins"
+        )
     if is_cancellation(error):
         return
     code = error.code if isinstance(error, SystemExit) else error

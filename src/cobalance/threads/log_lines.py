@@ -1,5 +1,6 @@
 """Log lines of threads that members depend on. Writing a line may take forever, if nobody reads the pipe behind a log
-handler or the server it sends to is cut off, so another thread does it. No line shows a traceback's secrets.
+handler or the server it sends to is cut off, so another thread does it. No line shows a traceback's secrets, and a
+logging configuration that raises ends nobody.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from cobalance.redact import redacted_traceback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
+
+    ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 MOST_WAITING = 1_000
 """The most lines that wait to be written. Later ones are counted instead, and the count is logged."""
@@ -73,8 +77,7 @@ class LogLines:
             try:
                 logging.getLogger(record.name).handle(record)
             except BaseException:  # noqa: BLE001 -- the program's handler failed; the next line is written all the same
-                with suppress(BaseException):
-                    threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+                _tell_hook()
 
     def _next(self) -> logging.LogRecord | None:
         with self._change:
@@ -93,17 +96,44 @@ _lines = LogLines()
 divert, flush = _lines.divert, _lines.flush
 
 
+def exc_info(error: BaseException | None) -> ExcInfo | None:
+    """An exception for ``exc_info`` of a log call, which would ask the exception itself whether it is true."""
+    return None if error is None else (type(error), error, error.__traceback__)
+
+
 def redact_exception(record: logging.LogRecord) -> bool:
     """A logger's filter: leaves the exception's redacted traceback only, since handlers show all of the exception."""
-    if record.exc_info and record.exc_info[1]:
+    if record.exc_info and record.exc_info[1] is not None:
         record.exc_text, record.exc_info = redacted_traceback(record.exc_info[1]), None
     return True
+
+
+def contain(logger: logging.Logger, applies: Callable[[], bool] = lambda: True) -> None:
+    """What the program's filters and handlers raise costs the line, and not the task or the thread that writes it."""
+    log_line: Callable[..., None] = logger._log  # noqa: SLF001 -- what all methods call
+
+    def write(*args: Any, stacklevel: int = 1, **named: Any) -> None:
+        try:
+            log_line(*args, stacklevel=stacklevel + 1, **named)
+        except Exception:  # as in LogLines; Ctrl-C may come here, too
+            if not applies():
+                raise
+            _tell_hook()
+
+    logger._log = write  # type: ignore[method-assign]  # noqa: SLF001
+
+
+def _tell_hook() -> None:
+    """Of the exception that is being handled."""
+    with suppress(BaseException):
+        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
 
 # A logger's filter does not see the records of its descendants. Diverted records are redacted once they come back.
 for _name in ("cobalance", "cobalance.coordinator", "cobalance.group", "cobalance.rabbitmq"):
     logging.getLogger(_name).addFilter(divert)
     logging.getLogger(_name).addFilter(redact_exception)
+    contain(logging.getLogger(_name))
 
 os.register_at_fork(after_in_child=_lines.forget)
 atexit.register(flush)

@@ -25,6 +25,11 @@ class Room:
                 turn.set_result(None)
         return turn
 
+    def is_wanted(self, *, besides: Future[None] | None = None) -> bool:
+        """Whether somebody waits for room, other than by this request."""
+        with self._lock:
+            return any(turn is not besides and not turn.cancelled() for _, turn in self._waiting)
+
     def leave(self, count: int = 1) -> None:
         """Frees the room of ``count`` finished messages."""
         with self._lock:

@@ -14,8 +14,10 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
+import anyio
 import anyio.lowlevel
 
+from cobalance.errors import OutOfThreads
 from cobalance.threads.wakeup import end_of, insist, result_of
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from anyio import CancelScope
 
 T = TypeVar("T")
+
+PATIENCE_S, AGAIN_S = 5.0, 0.1
+"""How long, and how often, the system is asked for a thread that it does not give."""
 
 IDLE_S = 10.0
 """The same as anyio's; programs may keep connections in thread locals."""
@@ -41,7 +46,7 @@ class WorkerThreads:
         runs on by itself.
         """
         await anyio.lowlevel.checkpoint()
-        return await result_of(self._daemons.start(partial(_context().run, function)))
+        return await result_of(await _patiently(lambda: self._daemons.start(partial(_context().run, function))))
 
     async def run_to_end(
         self, function: Callable[[], T], patience: Callable[[], AbstractContextManager[CancelScope]]
@@ -73,12 +78,29 @@ async def in_thread(make: Callable[[], T], undo: Callable[[T], object] = lambda 
         tell = _carry_out(made, make)
         tell()
 
-    Thread(target=_context().run, args=(run,), name="cobalance-call", daemon=True).start()
+    context = _context()
+    await _patiently(Thread(target=context.run, args=(run,), name="cobalance-call", daemon=True).start)
     try:
         return await result_of(made)
     except BaseException:
         made.add_done_callback(lambda it: it.exception() is None and undo(it.result()))
         raise
+
+
+async def _patiently(start: Callable[[], T]) -> T:
+    """Starts a thread, and waits a while if the system gives none: others may end theirs.
+
+    Raises:
+        OutOfThreads: it has given none.
+    """
+    give_up_at = anyio.current_time() + PATIENCE_S
+    while True:
+        try:
+            return start()
+        except RuntimeError:
+            if anyio.current_time() >= give_up_at:
+                raise OutOfThreads from None
+        await anyio.sleep(AGAIN_S)
 
 
 class Daemons:

@@ -1,5 +1,6 @@
 -- configure: an administrator's settings, for everybody at once; or a group that is known to be new ("create"), which then
--- needs no recovery. Absolute values, so repeating it is harmless. Validated by settings.py before it comes here.
+-- needs no recovery. Validated by settings.py before it comes here, and where settings depend on each other once more: others may
+-- have changed since.
 --
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-8 as every verb (member "-"); 9 create | update; 10… pairs: setting, value
@@ -26,6 +27,7 @@ local function staged()
   end
   local session, revocation = values.session_ms or G.session_ms, values.revocation_ms or G.revocation_ms
   if revocation < session then return nil, 'revocation_ms' end
+  if (values.heartbeat_ms or G.heartbeat_ms) * 3 > session then return nil, 'heartbeat_ms' end
   return values
 end
 
@@ -42,6 +44,7 @@ elseif creating and call_all() > 0 then
 end
 if results[1] and G.incarnation == 0 then return refuse('OK') end -- a reply would write what there is of the group
 if not results[1] then
+  if creating then G.is_gone = clear_remains() end
   check_server()
   for i = FIRST + 1, #ARGV, 2 do G[ARGV[i]] = values[ARGV[i]] end
   G.budget, G.ceilings = G.moves, 0

@@ -7,9 +7,10 @@
 --          members    {id, status, capacity, instance, label, joined, request, expires, kept, pending, quota floor, ceil,
 --                     subscription, what it told of what it has in flight and when (report.lua)}
 --          subscriptions  {subscription, members, version of its list, its hash, whether all of it is known, how many names}
---          declared  {resource} on the list of the subscription that the cursor names
+--          declared  {text}: in each line a resource on the list of the subscription that the cursor names
 --          offsets  {resource, committed, when it is forgotten} of what was let go of
---          resources  {name, status, owner, token, since, deadline, rank, removing, avoid, committed}
+--          resources  {text}: in each line a name, its record (20_records.lua) and what is committed, which may be empty
+-- One text for a page, since Redis takes longer to reply with many words than to read them.
 --- @prelude
 
 local wrong = malformed(ARGV[FIRST] == 'members' and 'won' or 'wtn')
@@ -40,12 +41,22 @@ local function member_row(id)
     int(pending), int(low), int(high), m.subscription, call('HGET', STATE, 'w:' .. id) or ''}
 end
 
+local MOST_TOLD = 256 * 1024 -- bytes: what members told may be much longer than all else
+
+-- A page ends early where members have told much.
 local function member_rows()
-  local from = tonumber(CURSOR_AT == '' and '0' or CURSOR_AT)
+  local from, told = tonumber(CURSOR_AT == '' and '0' or CURSOR_AT), 0
   local ids = call('ZRANGE', LOAD, int(from), int(from + PAGE - 1))
   results[1] = #ids == PAGE and int(from + PAGE) or ''
   for i = 1, #ids do
-    if member(ids[i]) then results[#results + 1] = member_row(ids[i]) end
+    if member(ids[i]) then
+      local row = member_row(ids[i])
+      results[#results + 1], told = row, told + #row[#row]
+      if told > MOST_TOLD then
+        if i < #ids then results[1] = int(from + i) end
+        return
+      end
+    end
   end
 end
 
@@ -66,7 +77,8 @@ local function declared_rows()
   local low = id == CURSOR_AT and '[' .. id .. ' ' or '(' .. CURSOR_AT
   local entries = call('ZRANGEBYLEX', DECLARED, low, '(' .. id .. '!', 'LIMIT', '0', int(PAGE))
   results[1] = #entries == PAGE and entries[#entries] or ''
-  for i = 1, #entries do results[i + 1] = {last_word(entries[i])} end
+  for i = 1, #entries do entries[i] = last_word(entries[i]) end
+  results[2] = {table.concat(entries, '\n')}
 end
 
 -- Timers of other kinds are passed over, so that a page may be short.
@@ -81,15 +93,22 @@ local function offset_rows()
   end
 end
 
+-- Captures little, which is quicker than to read a record. resource() raises what is wrong with one that is not of this form.
+local RECORD = '^(%l+) %S+ %d+ %d+ %-?%d+ %d [01] %S+ %d+$'
+
 local function resource_rows()
   local low = CURSOR_AT == '' and '-' or '(' .. CURSOR_AT
   local names = call('ZRANGEBYLEX', NAMES, low, '+', 'LIMIT', '0', int(PAGE))
   results[1] = #names == PAGE and names[#names] or ''
+  if #names == 0 then return end
+  save_resources() -- records that this call has changed
+  local records, offsets = call('HMGET', RESOURCES, unpack(names)), call('HMGET', OFFSETS, unpack(names))
   for i = 1, #names do
-    local r = resource(names[i])
-    results[i + 1] = {r.name, r.status, r.owner, int(r.token), int(r.since), int(r.deadline), r.rank,
-      r.removing and '1' or '0', r.avoid, offset_of(r.name) or ''}
+    if not STATUSES[string.match(records[i] or '', RECORD)] then resource(names[i]) end
+    if offsets[i] and not whole(offsets[i]) then unreadable('offsets', names[i]) end
+    names[i] = names[i] .. ' ' .. records[i] .. ' ' .. (offsets[i] or '')
   end
+  results[2] = {table.concat(names, '\n')}
 end
 
 if ARGV[2] ~= PROTOCOL then return refuse('PROTOCOL') end

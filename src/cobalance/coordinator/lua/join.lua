@@ -73,6 +73,7 @@ function namesake()
   local id = INSTANCE ~= '-' and call('HGET', MEMBERS, '=' .. INSTANCE)
   if not id or id == CALLER then return nil end
   local m = member(id)
+  if not m then G.is_gone = true end -- the next call repairs
   if is_live(m) and gives_way(m) then
     end_member(m, 'left', 'displaced')
     m = member(call('HGET', MEMBERS, '=' .. INSTANCE) or '') -- the one that it was to inherit from
@@ -116,7 +117,7 @@ local function add_member(same)
   return m
 end
 
-local claim
+local take_claims
 do
 
 local function has_returned(id)
@@ -138,7 +139,7 @@ local function go_on_by(r, deadline, postponed)
   if deadline > 0 then call('ZADD', DEADLINES, int(deadline), r.name) end
 end
 
-function claim(name, token, offset)
+local function claim(name, token, offset)
   local r = resource(name)
   if not r and G.recovering > 0 then r = new_resource(name) end
   if not r or not acceptable(r, token) then
@@ -176,10 +177,17 @@ function claim(name, token, offset)
   return 'KEPT'
 end
 
+function take_claims()
+  for i = CLAIMS, #ARGV, 3 do
+    results[#results + 1] = claim(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2])
+  end
+end
+
 end
 
 if ARGV[2] ~= PROTOCOL then return refuse('PROTOCOL') end
 if G.incarnation == 0 then
+  G.is_gone = clear_remains()
   if IDENTITY ~= '' then G.server = IDENTITY end
   settings.take()
   G.guessed = PREVIOUS == '-' and 1 or 0
@@ -201,8 +209,6 @@ if not m and lists.has_no_room_for(SUBSCRIPTION) then return refusal('SUBSCRIPTI
 if not m then m = add_member(same) end
 renew(REQUEST)
 elect()
-for i = CLAIMS, #ARGV, 3 do
-  results[#results + 1] = claim(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2])
-end
+take_claims()
 if PAGE == 'last' then succeed(m) end
 return reply('OK')

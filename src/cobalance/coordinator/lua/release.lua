@@ -14,7 +14,7 @@ if wrong then return wrong end
 
 -- Why a giver cannot go on whose resource is as good as any, and how far that counts: not at all where somebody else can do it, or
 -- is to; else as far as the second time, from which on nothing moves for it: without a pause it could go round for ever.
-local GIVERS_OWN = {unconnected = 0, resigned = 0, deadline = 2, left = 2}
+local GIVERS_OWN = {unconnected = 0, resigned = 0, deadline = 2, left = 2, blocked = 2}
 
 local function check(r, token, delivered, committed, offset, reason)
   if not r or r.owner ~= CALLER or int(r.token) ~= token then return 'FENCED' end

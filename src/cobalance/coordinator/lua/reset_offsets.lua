@@ -1,5 +1,5 @@
 -- reset_offsets: an administrator moves committed offsets, downwards too, in a group that nobody is a member of; those of halted
--- resources at any time. Absolute values, so repeating it is harmless. The tokens of the resources rise: whoever held one before
+-- resources at any time. The tokens of the resources rise: whoever held one before
 -- can neither commit nor claim. What was halted is resumed: it was halted over its offset, or whoever moves that has seen why.
 --
 -- KEYS     the group's keys (keys.py)

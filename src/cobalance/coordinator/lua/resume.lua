@@ -1,4 +1,4 @@
--- resume: an administrator's word that halted resources can be worked again. Repeating it is harmless.
+-- resume: an administrator's word that halted resources can be worked again.
 --
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-8 as every verb (member "-"); 9… resources

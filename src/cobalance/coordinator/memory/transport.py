@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from cobalance.coordinator.entries import hint_version, read_entries
 from cobalance.coordinator.keys import DEFAULT_PREFIX, group_names
 from cobalance.coordinator.memory.store import MemoryStore
-from cobalance.coordinator.transport import RESYNC, OnHint, Reply, Script
+from cobalance.coordinator.transport import LISTENING, OnHint, Reply, Script
 from cobalance.errors import Unreachable
 
 _stores: dict[str, MemoryStore] = {}
@@ -75,12 +75,12 @@ class MemoryListener:
         self._channels: set[str] = set()
 
     def subscribe(self, channel: str) -> None:
-        """Starts listening, and immediately reports a resync."""
+        """Starts listening, and says so at once."""
         if channel in self._channels:
             return
         self._channels.add(channel)
         self._store.subscribe(channel, self._deliver)
-        self._on_hint(channel, RESYNC)
+        self._on_hint(channel, LISTENING)
 
     def unsubscribe(self, channel: str) -> None:
         self._channels.discard(channel)

@@ -151,10 +151,11 @@ def _options(url: str) -> dict[str, Any] | str:
     password.
     """
     try:
+        url.encode()
         parts = urlsplit(url)
         options: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
     except ValueError:
-        return "its port or one of its options is not valid"
+        return "its port, one of its options or one of its characters is not valid"
     path = unquote(parts.path).strip("/")
     if parts.scheme != "unix" and path and not path.isdigit():
         return "what follows the host is the number of a database"

@@ -23,7 +23,7 @@ from cobalance.coordinator.redis.failures import Redirected, Resharding
 from cobalance.coordinator.redis.hosts import HostsUrl, shown
 from cobalance.coordinator.redis.listener import RedisListener
 from cobalance.coordinator.redis.transport import RedisTransport
-from cobalance.coordinator.transport import OnHint, Reply, Script, not_a_coordinator_url
+from cobalance.coordinator.transport import CALL_TIMEOUT_MS, OnHint, Reply, Script, not_a_coordinator_url
 from cobalance.errors import ServerError, Unreachable
 
 _REDIRECTIONS = 5
@@ -39,7 +39,7 @@ Node = tuple[str, int]
 class ClusterTransport:
     """A :class:`Transport` with a connection to each node in use."""
 
-    def __init__(self, url: str, *, call_timeout_ms: int = 2000) -> None:
+    def __init__(self, url: str, *, call_timeout_ms: int = CALL_TIMEOUT_MS) -> None:
         """Parses a ``redis+cluster://`` URL, or ``rediss+cluster://`` for TLS.
 
         Raises:
@@ -67,6 +67,18 @@ class ClusterTransport:
     def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
         """Runs the script once, on the node that has the keys; see :class:`Transport`."""
         return self._at(keys[0], lambda node: node.call(script, keys, args))
+
+    def read_info(self, key: str) -> tuple[str, dict[str, str]]:
+        """Of the node that has the key; see :class:`RedisTransport`."""
+        return self._at(key, lambda node: node.read_info(key))
+
+    def read_time(self, key: str) -> float:
+        """The clock of the node that has the key; see :class:`RedisTransport`."""
+        return self._at(key, lambda node: node.read_time(key))
+
+    def read_missing_permissions(self, key: str) -> set[str] | None:
+        """On the node that has the key; see :class:`RedisTransport`."""
+        return self._at(key, lambda node: node.read_missing_permissions(key))
 
     def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
         return self._at(key, lambda node: node.read_stream(key, after, count))

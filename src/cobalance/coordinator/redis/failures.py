@@ -104,7 +104,7 @@ def not_redis(place: str, *, outcome: Outcome = "not_executed") -> NotRedis:
 
 def permission_missing(error: Exception, place: str, doing: str) -> PermissionMissing:
     """The user's ACL lacks a permission."""
-    named = re.search(r"run the '(.+)' command", str(error))
+    named = re.search(r"run the '(.{1,200})' command", str(error))
     command = named.group(1).replace("', '", " ") if named else ""
     lacking = f"the command {command}" if named else _lacking(str(error))
     return PermissionMissing(

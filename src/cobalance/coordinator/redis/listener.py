@@ -16,7 +16,7 @@ from cobalance.backoff import Backoff
 from cobalance.coordinator.entries import hint_version
 from cobalance.coordinator.redis.address import NotConnected
 from cobalance.coordinator.redis.failures import connect_failure, permission_missing
-from cobalance.coordinator.transport import RESYNC, OnHint
+from cobalance.coordinator.transport import LISTENING, OnHint
 from cobalance.threads.log_lines import ServiceThread
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ _PING_EVERY_S = 5.0
 """A peer that vanished silently is noticed after two of these; meanwhile heartbeats bring the news."""
 _TIMEOUT_MS = 2000
 BACKOFF_S = Backoff(0.05, 1.0)
+"""The pauses grow on until a subscription has lasted for the longest: something in between may end each at once."""
 REFUSED_S = 10.0
 """Pause before asking again for what the user may not do, which may be allowed meanwhile, and after a bug."""
 
@@ -89,7 +90,7 @@ class RedisListener:
                 session.open()
                 while not self._closed.is_set():
                     session.follow(self._wanted)
-                    if failures and session.is_subscribed:
+                    if failures and session.has_lasted:
                         _log.info("Hints come again from Redis at %s", self._source.place)
                         failures, refused = 0, False
                     self._wait(session.wait_for(), _POLL_S)
@@ -101,14 +102,20 @@ class RedisListener:
                     )
                 refused = True
             except (redis_errors.RedisError, OSError) as error:
-                failures, refused = 0 if session.is_subscribed else failures, False
+                failures, refused = 0 if session.has_lasted else failures, False
                 if failures == 0 and not self._closed.is_set():
                     # Problems beyond hints are reported by the calls.
                     _log.info("Hints are interrupted, trying again: %s", connect_failure(error, self._source.place))
             finally:
                 session.close()
-            self._wait((), REFUSED_S if refused else BACKOFF_S.pause(failures) if failures else 0.0)
+            self._pause(REFUSED_S if refused else BACKOFF_S.pause(failures) if failures else 0.0)
             failures += 1
+
+    def _pause(self, seconds: float) -> None:
+        try:
+            self._wait((), seconds)
+        except OSError:  # the system has no descriptor for a selector
+            self._closed.wait(seconds)
 
     def _wait(self, others: tuple[Any, ...], timeout_s: float) -> None:
         with selectors.DefaultSelector() as selector:  # select.select knows no descriptor from 1024 on
@@ -127,7 +134,13 @@ class _Session:
         self._asked: frozenset[str] = frozenset()
         self._last_heard_s = time.monotonic()
         self._pinged = False
-        self.is_subscribed = False
+        self._subscribed_s: float | None = None
+
+    @property
+    def has_lasted(self) -> bool:
+        """Whether it has been subscribed for so long that it was worth connecting."""
+        since_s = self._subscribed_s
+        return since_s is not None and time.monotonic() - since_s >= BACKOFF_S.longest
 
     def open(self) -> None:
         self._connection = self._source.locate(_TIMEOUT_MS).connection(_TIMEOUT_MS)
@@ -156,9 +169,10 @@ class _Session:
         if not isinstance(message, list) or message[0] not in {b"message", b"subscribe"}:
             return
         channel = message[1].decode()
-        self.is_subscribed = True
+        if self._subscribed_s is None:
+            self._subscribed_s = time.monotonic()
         if channel in self._asked:
-            self._tell(channel, hint_version(message[2]) if message[0] == b"message" else RESYNC)
+            self._tell(channel, hint_version(message[2]) if message[0] == b"message" else LISTENING)
 
     def _tell(self, channel: str, version: int) -> None:
         try:

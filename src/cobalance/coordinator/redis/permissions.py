@@ -60,6 +60,18 @@ def lacking(script: Script, key: str, exchange: Exchange) -> set[str]:
     return set() if missing >= set(needed) - {"time", PUBLISH} else missing
 
 
+def lacking_of_all(key: str, exchange: Exchange) -> set[str] | None:
+    """The same of all verbs; None if Redis cannot tell. Raises what Redis says if the key is not permitted."""
+    exchange("SCRIPT", "LOAD", _PROBE.source)
+    try:
+        missing = exchange("EVALSHA", _PROBE.sha, 1, key, *_needed())
+    except redis_errors.ResponseError as error:
+        if "acl_check_cmd" in str(error):  # new in Redis 7
+            return None
+        raise
+    return {name.decode() for name in missing if isinstance(name, bytes)} if isinstance(missing, list) else set()
+
+
 def refusal(missing: set[str]) -> redis_errors.NoPermissionError:
     """The error that Redis would raise."""
     return redis_errors.NoPermissionError(f"may not run the {_words(missing)} command")

@@ -18,8 +18,8 @@ from cobalance.coordinator.redis.damage import damage
 from cobalance.coordinator.redis.failures import ACL_PLACE, call_failure, connect_failure, not_redis
 from cobalance.coordinator.redis.hosts import RedisSource
 from cobalance.coordinator.redis.listener import RedisListener
-from cobalance.coordinator.redis.permissions import PUBLISH, is_inside_script, lacking, named, refusal
-from cobalance.coordinator.transport import CERTAIN, DOUBTED, OnHint, Reply, Script
+from cobalance.coordinator.redis.permissions import PUBLISH, is_inside_script, lacking, lacking_of_all, named, refusal
+from cobalance.coordinator.transport import CALL_TIMEOUT_MS, CERTAIN, DOUBTED, OnHint, Reply, Script
 from cobalance.errors import EvictingPolicy, ServerError, Unreachable
 
 _log = logging.getLogger("cobalance.coordinator")
@@ -47,7 +47,7 @@ class RedisTransport:
         self,
         source: RedisSource,
         *,
-        call_timeout_ms: int = 2000,
+        call_timeout_ms: int = CALL_TIMEOUT_MS,
         fails_over: bool = False,
         warned: set[str] | None = None,
     ) -> None:
@@ -118,6 +118,40 @@ class RedisTransport:
     def ask(self, *words: Word, doing: str) -> Reply:
         """Sends one command, for what no script can tell. Raises like :meth:`call`; `doing` says what it is for."""
         return self._perform(lambda connection: _exchange(connection, *words), doing)
+
+    def read_info(self, key: str = "") -> tuple[str, dict[str, str]]:
+        """Which server has this key, as host and port, and what it says of itself (INFO); nothing if it may not."""
+        del key  # there is one server
+        facts: dict[str, str] = {}
+
+        def read(connection: Wire) -> Reply:
+            facts.update(self._facts(connection))
+            return None
+
+        self._perform(read, "asking for INFO")
+        return self._place, facts
+
+    def read_time(self, key: str = "") -> float:
+        """Its clock, in seconds since 1970."""
+        del key
+        found = cast("list[bytes]", self._perform(lambda it: _exchange(it, "TIME"), "asking for the time"))
+        return int(found[0]) + int(found[1]) / 1_000_000
+
+    def read_missing_permissions(self, key: str) -> set[str] | None:
+        """The commands that scripts need, and that this user may not run on the key; None if Redis cannot tell.
+
+        Raises:
+            PermissionMissing: it may not use the key, or not run scripts at all.
+        """
+        missing: set[str] | None = set()
+
+        def look(connection: Wire) -> Reply:
+            nonlocal missing
+            missing = lacking_of_all(key, partial(_exchange, connection))
+            return None
+
+        self._perform(look, "asking for permissions")
+        return missing
 
     def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
         def read(connection: Wire) -> Reply:

@@ -19,10 +19,10 @@
 
 local resource_cache, member_cache = {}, {}
 
+local STATUSES = {free = true, granted = true, held = true, pending = true, halted = true}
 local fetch_resources, fetch_members, resource, member
 do
 
-local STATUSES = {free = true, granted = true, held = true, pending = true, halted = true}
 local MEMBER_STATUSES = {active = true, leaving = true, graced = true, dead = true, ended = true}
 
 local packed_resources, packed_members = {}, {} -- fetched, but not looked at yet

@@ -77,12 +77,21 @@ function lists.subscriptions(all_of_them)
   return (#present > 0 and not all_of_them) and present or remembered, #present < #remembered and #present > 0
 end
 
--- Each costs every grant a question, while there are several.
+-- Each that somebody has costs every grant a question, while there are several.
 local MOST = 32
 
 function lists.has_no_room_for(id)
+  local all, had = lists.subscriptions(), 0
+  for i = 1, #all do
+    if how_many[all[i]] > 0 then had = had + 1 end
+  end
+  return had >= MOST and lists.members_of(id) == 0
+end
+
+-- Some that nobody has are let go of before all others are known.
+function lists.are_too_many()
   read_subscriptions()
-  return not how_many[id] and #named >= MOST
+  return #named > MOST
 end
 
 -- What only this list names may be removed from now on. Should somebody come back, the walk begins anew.
@@ -94,7 +103,7 @@ local function doubt(id)
   lists.put(id, l)
 end
 
--- A list that nobody has is let go of, as soon as somebody is there with another, and all of those are known.
+-- A list that nobody has is let go of, as soon as somebody is there with another, and all of those are known, or there are too many.
 -- What could not be removed before is, too.
 function lists.let_go_later()
   if G.sweep ~= '' then set_timer('u', now) end

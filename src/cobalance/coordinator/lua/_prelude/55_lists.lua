@@ -95,14 +95,22 @@ function lists.sweep()
   return #found == 0
 end
 
--- The names of a list that nobody has any more, as far as the budget goes. True when none is left.
+-- The names of a list that nobody has any more, as far as the budget goes; what only it names stays until all others are known. True when
+-- none is left.
 function lists.let_go(id)
+  local are_known = lists.are_known()
   local entries = call('ZRANGEBYLEX', DECLARED, '[' .. id .. ' ', '(' .. id .. '!', 'LIMIT', '0', int(max(G.budget, 1)))
   for i = 1, #entries do
     if i > 1 and G.budget <= 0 then return false end
     lists.drop(entries[i])
-    compare(last_word(entries[i]))
+    if are_known then
+      compare(last_word(entries[i]))
+    else
+      lists.questions = lists.questions + 1
+      lists.pay()
+    end
   end
+  if #entries > 0 and not are_known then lists.sweep_later() end
   if #entries > 0 then return false end
   if id == '-' then lists.sweep_later() end -- what was left to the members without a list may be on no other
   lists.forget(id)

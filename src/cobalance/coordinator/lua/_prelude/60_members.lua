@@ -9,7 +9,7 @@ end
 
 local function forget_request(id)
   kept['r:' .. id], kept['k:' .. id], kept['h:' .. id], kept['a:' .. id] = nil, nil, nil, nil
-  call('HDEL', STATE, 'r:' .. id, 'c:' .. id, 'k:' .. id, 'h:' .. id, 'a:' .. id, 'w:' .. id)
+  call('HDEL', STATE, 'r:' .. id, 'c:' .. id, 'k:' .. id, 'h:' .. id, 'a:' .. id, 'w:' .. id, 'v:' .. id)
 end
 
 -- The last request's number, and when the session ends.
@@ -29,7 +29,7 @@ local function grace_end(id)
   return whole(kept[field] or call('HGET', STATE, field) or '0') or unreadable('state', field)
 end
 
-local bury, end_member, enter_grace, empty
+local end_member, enter_grace, empty
 do
 
 -- The instance id goes back to the one whose heir this was, if it had not inherited yet.
@@ -41,15 +41,6 @@ local function release_instance(m)
   else
     call('HDEL', MEMBERS, '=' .. m.instance)
   end
-end
-
--- A tombstone: a join or request that arrives late, under an id that has ended, makes no ghost.
-function bury(m)
-  if m.request < 0 then m.request = last_request(m.id) end
-  m.status = 'ended'
-  put_member(m)
-  forget_request(m.id)
-  set_timer('t:' .. m.id, now + TOMBSTONE_MS)
 end
 
 -- From here on the member holds nothing by right; what it held is freed as the budget allows.

@@ -1,6 +1,6 @@
 -- What is due. Timers are "kind:id"; sessions are renewed without touching theirs, which is set anew when it fires.
 
-local session_given_up_at, grace_given_up_at, fire_timers
+local session_given_up_at, grace_given_up_at, end_session, fire_timers
 do
 
 local fire = {}
@@ -32,35 +32,59 @@ function grace_given_up_at(id)
   return given_up_at(grace_end(id), 0) + (heir_of(member(id)) and G.session_ms or 0)
 end
 
+-- Its process is gone, or seems to be.
+function end_session(m, reason)
+  if m.instance ~= '-' and G.grace_ms > 0 and m.status == 'active' then
+    enter_grace(m, reason)
+  else
+    end_member(m, 'expired_member', reason)
+  end
+end
+
+-- Of somebody who is not on record: if it was, as what else there is of it says, the next call repairs. True when no news is left.
+local function forget(id)
+  if last_request(id) >= 0 or call('ZSCORE', LOAD, id) or #lowest_owned(id, ' ', '!', 1) > 0 then G.is_gone = true end
+  forget_request(id)
+  call('HDEL', STATE, 'g:' .. id)
+  return trim_feed({id = id})
+end
+
 -- Session.
 function fire.s(id)
   local m = member(id)
-  G.is_gone = G.is_gone or not m and last_request(id) >= 0
+  if not m then return forget(id) end
   if not is_live(m) then return true end
   local expires = session_given_up_at(id)
   if now < expires then set_timer('s:' .. id, expires) return false end
-  if m.instance ~= '-' and G.grace_ms > 0 and m.status == 'active' then
-    enter_grace(m, 'expired')
-  else
-    end_member(m, 'expired_member', 'expired')
-  end
+  end_session(m, 'expired')
   return true
 end
 
 -- Rejoin grace is over.
 function fire.g(id)
   local m = member(id)
-  if not m or m.status ~= 'graced' then return true end
+  if not m then return forget(id) end
+  if m.status ~= 'graced' then return true end
   local expires = grace_given_up_at(id)
   if now < expires then set_timer('g:' .. id, expires) return false end
   end_member(m, 'expired_member', 'grace')
   return true
 end
 
+-- A tombstone: a join or request that arrives late, under an id that has ended, makes no ghost.
+local function bury(m)
+  if m.request < 0 then m.request = last_request(m.id) end
+  m.status = 'ended'
+  put_member(m)
+  forget_request(m.id)
+  set_timer('t:' .. m.id, now + TOMBSTONE_MS)
+end
+
 -- A dead member is emptied, then buried.
 function fire.e(id)
   local m = member(id)
-  if not m or m.status ~= 'dead' then return true end
+  if not m then return forget(id) end
+  if m.status ~= 'dead' then return true end
   if not (empty(m, ' ', '!', m.reason) and trim_feed(m)) then return false end
   bury(m)
   return true
@@ -69,14 +93,16 @@ end
 -- A graced member has no process left to finish its pending revocations.
 function fire.p(id)
   local m = member(id)
-  if not m or m.status ~= 'graced' then return true end
+  if not m then return forget(id) end
+  if m.status ~= 'graced' then return true end
   return empty(m, ' p', ' s', 'grace') and trim_feed(m)
 end
 
 -- A graced member's heir, who has its instance id now, takes over what it kept.
 function fire.h(id)
   local m = member(id)
-  if not m or m.status ~= 'graced' then return true end
+  if not m then return forget(id) end
+  if m.status ~= 'graced' then return true end
   local heir = heir_of(m)
   if not heir then -- it went before it could inherit: the grace goes on, for the next one
     set_timer('g:' .. id, grace_given_up_at(id))
@@ -137,7 +163,7 @@ end
 -- A list that nobody has any more, while somebody has another.
 function fire.l(id)
   local _, is_forgotten = lists.subscriptions()
-  if not is_forgotten or lists.members_of(id) > 0 or not lists.are_known() then return true end
+  if not is_forgotten or lists.members_of(id) > 0 or not (lists.are_known() or lists.are_too_many()) then return true end
   return lists.let_go(id)
 end
 
@@ -181,6 +207,8 @@ function fire.r()
   end
   if G.known_to > 0 and G.unclaimed == 0 then G.offsets_known = 1 end
   G.recovering, G.known_to, G.guessed = 0, 0, 0
+  -- Nothing is asked back while those who can work different things say anew what: an heir keeps nothing until then.
+  if not lists.common() then G.quiet_until = max(G.quiet_until, now + 2 * G.heartbeat_ms) end
   journal('recovered')
   return true
 end

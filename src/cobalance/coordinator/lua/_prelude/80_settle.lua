@@ -107,6 +107,10 @@ local function take_from(key, found)
     if G.budget <= 0 or is_gathering then break end
     if i % PAGE == 1 then fetch_members({unpack(ids, i, min(i + PAGE - 1, #ids))}) end
     local m = member(ids[i])
+    if not m then -- the next call repairs
+      G.is_gone = true
+      return false
+    end
     learn_kept(m, key, found[2 * i])
     is_gathering = class_of(m) > 0 and G.barrier == 0 and now < G.quiet_until
     if is_gathering then set_timer('q', G.quiet_until) else pick_surplus(m, names) end

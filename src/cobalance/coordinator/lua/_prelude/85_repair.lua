@@ -7,7 +7,7 @@
 -- by a line for each resource and member it speaks of, and a last one that says behind which line its own begin. FEED stays: it has all
 -- news of what is on record, and to hear more is harmless.
 
-local repair, go_on_repairing
+local repair, go_on_repairing, clear_remains
 
 do -- a block of their own: Lua has room for 200 locals in a script
 
@@ -89,16 +89,22 @@ local function mend_owned(r)
   end
 end
 
--- Whose record is gone, the members' key or a field of it, may work on: nobody is given anything before all have said what they hold.
-local function wait_for_claims(id)
-  forget_request(id)
-  call('ZREMRANGEBYLEX', FEED, '[' .. id .. ' ', '(' .. id .. '!')
+-- Somebody may work on what is not on record any more: nobody is given anything before all have said what they hold.
+local function recover()
   if G.recovering >= now + G.session_ms then return end
   G.incarnation = max(G.incarnation + 1, real_us)
   G.began, G.recovering = now, now + G.session_ms
   set_timer('r', G.recovering)
   lists.forget_walks()
   call_all()
+end
+
+-- The member's record is gone, the members' key or a field of it.
+local function wait_for_claims(id)
+  forget_request(id)
+  call('HDEL', STATE, 'g:' .. id)
+  call('ZREMRANGEBYLEX', FEED, '[' .. id .. ' ', '(' .. id .. '!')
+  recover()
 end
 
 function mend.resource(name)
@@ -218,6 +224,26 @@ local function drop_foreign(key, ...)
   if not tonumber(reply) and string.find(reply.err or '', 'WRONGTYPE', 1, true) then call('UNLINK', key) end
 end
 
+local function is_empty(hash)
+  local found = redis.pcall('HSCAN', hash, '0', 'COUNT', '1')
+  return found[1] == '0' and #found[2] == 0
+end
+
+local function count(key) return tonumber(redis.pcall('ZCARD', key)) or TOP end -- a key of a wrong type is not gone
+
+-- There were resources, and their records are gone. A script that died may not have written the first ones yet.
+local function are_records_lost(reason)
+  if not is_empty(RESOURCES) then return false end
+  return G.total > 0 or (reason ~= 'torn' and count(NAMES) + count(OWNED) > 0)
+end
+
+-- Where a group is made, there may have been one whose scalars are gone. Whoever works brings claims; what nobody claims is free. Its
+-- offsets and its journal stay. True if there was one: the next call repairs, so that no offset is kept for ever.
+function clear_remains()
+  local found = call('UNLINK', MEMBERS, RESOURCES, NAMES, OWNED, FEED, LOAD, MORE, LESS, LOOSE, REVOKING, FREE, TIMERS, DEADLINES, DECLARED)
+  return found > 0 or not is_empty(OFFSETS)
+end
+
 -- Does a call's share of it. True when it is done.
 function repair(reason, page, cursor, server)
   if server == nil or server == '' then server = HERE end
@@ -226,14 +252,19 @@ function repair(reason, page, cursor, server)
   lists.are_counted_anew = true -- a list whose members are still to be counted is not one that nobody has
   G.version, G.ceilings = seq + 1, 0 -- later than what anybody has heard
   if page == 0 then
+    local are_lost = are_records_lost(reason)
+    if G.incarnation == 0 then clear_remains() end -- it was still being made: its maker begins again
     call('UNLINK', NAMES, OWNED, LOAD, MORE, LESS, LOOSE, REVOKING, FREE, DEADLINES)
     drop_foreign(DECLARED, 'ZCARD', DECLARED)
     lists.forget_members()
-    if lists.are_lost() then -- everybody joins and declares again
+    drop_foreign(TIMERS, 'ZCARD', TIMERS)
+    local is_list_lost = lists.are_lost()
+    if are_lost or (is_list_lost and G.recovering > 0) then
+      recover() -- everybody joins, claims and declares again
+    elseif is_list_lost then -- what they have is on record: they join and declare again
       G.incarnation = max(G.incarnation + 1, real_us)
       lists.forget_walks()
     end
-    drop_foreign(TIMERS, 'ZCARD', TIMERS)
     drop_foreign(FEED, 'ZCARD', FEED)
     drop_foreign(JOURNAL, 'XREVRANGE', JOURNAL, '+', '-', 'COUNT', '1')
     G.total, G.graced_kept, G.classes, G.live, G.graced, page = 0, 0, '', 0, 0, 1
@@ -252,13 +283,31 @@ function repair(reason, page, cursor, server)
   return page > #PAGES
 end
 
--- Somebody has deleted a key, or Redis has evicted it. While there are members, each has a record and a timer; and what is shared
--- and not free is owned. A key of a wrong type is not gone: whoever needs it says so.
+-- Keeps something that may be asked back, and is in no order of those who may be asked.
+local function is_overlooked()
+  local id = redis.pcall('ZREVRANGEBYSCORE', LOAD, '(' .. int(TOP), '(0', 'LIMIT', '0', '1')[1]
+  return id ~= nil and #lowest_owned(id, ' k1', ' l', 1) > 0
+end
+
+-- There is something that must end: members, what one has that is dead, or what the last answer said is due.
+local function is_timed()
+  return G.classes ~= '' or count(OWNED) > 0 or (G.due > 0 and G.due < TOP - 1 and count(DEADLINES) == 0)
+end
+
+-- Somebody has deleted a key, or Redis has evicted it. While there are members, each has a record, a timer and its places in the orders;
+-- what is shared has a name and a record, and is owned or free; and lists have names. Whoever needs a key of a wrong type says so.
 local function is_key_gone()
+  if count(TIMERS) == 0 and is_timed() then return true end
   if G.classes == '' then return false end
-  if redis.pcall('ZCARD', TIMERS) == 0 then return true end
-  if G.coordinator ~= '' and redis.pcall('HEXISTS', MEMBERS, G.coordinator) == 0 then return true end
-  return redis.pcall('ZCARD', OWNED) == 0 and (tonumber(redis.pcall('ZCARD', FREE)) or TOP) < G.total
+  if count(LOAD) == 0 or (G.live > 0 and count(MORE) == 0) then return true end
+  local someone = G.coordinator ~= '' and G.coordinator or redis.pcall('ZRANGE', LOAD, '0', '0')[1]
+  if someone and redis.pcall('HEXISTS', MEMBERS, someone) == 0 then return true end
+  local first = redis.pcall('ZRANGE', NAMES, '0', '0')[1]
+  if first and redis.pcall('HEXISTS', RESOURCES, first) == 0 then return true end
+  local owned = count(OWNED)
+  if count(NAMES) == 0 and G.total + owned > 0 or owned + count(FREE) < G.total then return true end
+  if count(DECLARED) == 0 and G.total > 0 and lists.are_lost() then return true end
+  return (count(LESS) == 0 or count(LOOSE) == 0) and owned > 0 and is_overlooked()
 end
 
 -- Nil when there is nothing to repair.

@@ -1,9 +1,9 @@
 -- Who calls, whether we may answer, and the answer.
 --
 -- ARGV of every verb: 1 server identity (as the caller's connection learnt it; with ! in front, as it was read for this very
--- call), 2 protocol, 3 member, 4 request, 5 highest incarnation the caller's process has heard of, 6 highest version it has seen,
--- 7 cursor (how far the member has heard its changes), 8 sum of the tokens it holds by then ("" not said); the verb's own arguments
--- follow.
+-- call), 2 protocol, 3 member, 4 request (an administrator, member "-", says instead until when somebody waits for the answer; 0 is
+-- for ever), 5 highest incarnation the caller's process has heard of, 6 highest version it has seen, 7 cursor (how far the member has
+-- heard its changes), 8 sum of the tokens it holds by then ("" not said); the verb's own arguments follow.
 local PROTOCOL = '2'
 local CERTAIN = string.sub(ARGV[1], 1, 1) == '!'
 local IDENTITY = CERTAIN and string.sub(ARGV[1], 2) or ARGV[1]
@@ -184,6 +184,8 @@ local function recall()
 end
 
 load_group()
+-- An administrator's call has no number by which its repeat is known. A copy that comes late would undo what was done since.
+if CALLER == '-' and REQUEST > 0 and now > REQUEST then return refuse('LATE') end
 -- A server may become another one under an open connection (demoted, overwritten, promoted): who contradicts the group looks
 -- again before it is believed, or old and new connections would start incarnations in turn.
 if IDENTITY ~= '' and G.server ~= '' and IDENTITY ~= G.server and not CERTAIN then

@@ -1,0 +1,77 @@
+"""Vouching: this member tells the coordinator that a broker guards whatever it holds, for as long as its connection to
+the broker lasts.
+
+Its session may then end early once its process is seen to be dead (``lua/suspect.lua``). It vouches when it has joined
+and whenever its listener has connected, since the coordinator has to find it at the server that it will look at. When it
+has lost the broker, it takes that back at once, which only a living process does; and before it works anything that no
+broker guards, for good.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from cobalance.coordinator.requests import Header, Request, Vouch
+from cobalance.errors import CobalanceError
+
+if TYPE_CHECKING:
+    from cobalance.coordinator.client import Coordinator
+
+ATTEMPTS, WITHIN_S = 3, 0.1
+"""To tell the coordinator: its connection may have been lost together with the broker's, and each attempt makes it again.
+Heartbeats wait meanwhile, so a Redis that does not answer is asked once."""
+
+
+class Vouching:
+    """What this member vouches for. Any thread; only those methods block that say so."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._lock = threading.Lock()
+        self._member = ""
+        self._connection: str | None = None
+        self._is_over = self._recorded = False
+        self._number = 0
+
+    def joined(self, member: str) -> None:
+        """The process is this member from now on."""
+        self._member, self._recorded = member, False
+
+    def connected(self, connection: str | None) -> None:
+        """From the next :meth:`tell` on, it vouches for this connection to the broker, or for none."""
+        self._connection = connection
+
+    def tell(self) -> None:
+        """Tells the coordinator what it vouches for now, if that has not heard it. Blocks. Without an answer, it is told
+        when the member has joined anew, or its listener has connected.
+        """
+        give_up_at = time.monotonic() + WITHIN_S
+        with self._lock:
+            for _ in range(ATTEMPTS):
+                with suppress(CobalanceError):
+                    self._tell()
+                    return
+                if time.monotonic() > give_up_at:
+                    return
+
+    def withdraw(self) -> None:
+        """Returns once the coordinator no longer counts on a guard, and never will. Blocks.
+
+        Raises:
+            ServerError: it may still count on one: try again.
+        """
+        with self._lock:
+            self._is_over = True
+            self._tell()
+
+    def _tell(self) -> None:
+        connection = None if self._is_over else self._connection
+        if not self._member or (connection is None and not self._recorded):
+            return
+        self._recorded = True  # it may be, whatever the answer
+        self._number += 1  # a copy of an earlier one, whose answer was lost, may come later
+        self._coordinator.execute(Request(Header(self._member, self._number), Vouch(connection)))
+        self._recorded = connection is not None
