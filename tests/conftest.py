@@ -23,15 +23,23 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-SERVERS = {"redis_server", "private_redis", "rabbitmq_server", "private_rabbitmq", "secured_rabbitmq", "chromium"} | {
+SERVERS = {
+    "redis_server",
+    "private_redis",
+    "rabbitmq_server",
+    "private_rabbitmq",
+    "secured_rabbitmq",
+    "impatient_rabbitmq",
+    "chromium",
+} | {
     *(
         "client",
         "tls",
         "sentinels",
         "nodes",
         "limited",
+        "frugal_rabbitmq",
         "hashing_rabbitmq",
-        "impatient_rabbitmq",
         "strict_rabbitmq",
     )  # of single files
 }
@@ -55,7 +63,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     with suppress(servers.ServerUnavailable):  # The fixture will report it for each test that needs it.
         if needed & {"redis_server", "private_redis"} and find_redis() is None:
             servers.private_redis().close()
-        if needed & {"rabbitmq_server", "private_rabbitmq", "secured_rabbitmq"} and find_rabbitmq() is None:
+        if (
+            needed & {"rabbitmq_server", "private_rabbitmq", "secured_rabbitmq", "impatient_rabbitmq"}
+            and find_rabbitmq() is None
+        ):
             servers.private_rabbitmq().close()
         if "chromium" in needed:
             find_chromium()
@@ -139,17 +150,26 @@ def private_redis() -> Iterator[servers.OwnRedis]:
     server.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def private_rabbitmq() -> Iterator[servers.OwnRabbitMQ]:
-    """A RabbitMQ for one test module alone, to stop, freeze, kill or empty; leave it running."""
+    """A RabbitMQ for one test at a time, to stop, freeze, kill, starve or add users to; leave it running and as it was."""
     server = servers.private_rabbitmq()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def impatient_rabbitmq() -> Iterator[servers.OwnRabbitMQ]:
+    """A RabbitMQ with a consumer timeout of two seconds, checked twice a second."""
+    server = servers.private_rabbitmq(settings={"consumer_timeout": "2000"})
+    server.control("eval", "application:set_env(rabbit, channel_tick_interval, 500).")  # not in rabbitmq.conf
     yield server
     server.close()
 
 
 @pytest.fixture(scope="session")
 def secured_rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """A RabbitMQ that also speaks TLS, which a test may stop or starve; leave it running and well."""
+    """A RabbitMQ that also speaks TLS, for tests that need this; see `private_rabbitmq`."""
     made = Secured(tmp_path_factory.mktemp("tls"))
     yield made
     made.server.close()

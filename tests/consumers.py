@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import anyio
+import attrs
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import BasicProperties
@@ -14,14 +16,19 @@ from tests.names import unique
 
 from cobalance.coordinator.client import Coordinator, ResourceRow
 from cobalance.coordinator.open import open_transport
+from cobalance.coordinator.requests import Configure
 from cobalance.journal import Journal, JournalEntry
 from cobalance.rabbitmq import Delivery, Topic, create_topic, delete_topic
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.wire.pika_internals import bare_close_blocking
 from cobalance.settings import GroupSettings, MemberSettings
 
 SETTINGS = GroupSettings(
-    session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000, gather_ms=0, rejoin_grace_ms=0
+    session_timeout_ms=4_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000, gather_ms=0, rejoin_grace_ms=0
 )
+PATIENT = attrs.evolve(SETTINGS, session_timeout_ms=12_000, revocation_timeout_ms=12_000)
+"""Where nothing ends by silence: a machine that is busy for seconds loses no member, and no connection to RabbitMQ."""
+
 WITHIN_S = 30.0
 
 
@@ -40,9 +47,13 @@ class Place:
     def close(self) -> None:
         self._transport.close()
 
+    def doubt_offsets(self) -> None:
+        """As when its first member has created it and everybody had time to claim: Redis may have lost what it read."""
+        self.coordinator._configure(Configure(create=False, values=(("offsets_known", "0"),)))
+
     def member(self, source: Any, handler: Any, **options: Any) -> ConsumerGroup:
         """A member that has yet to be entered."""
-        options.setdefault("settings", SETTINGS)
+        options.setdefault("settings", PATIENT if self.redis_url.startswith("memory:") else SETTINGS)
         options.setdefault("member", MemberSettings(drain_timeout_ms=5_000))
         return ConsumerGroup(self.group, source, handler, amqp_url=self.amqp_url, redis_url=self.redis_url, **options)
 
@@ -107,11 +118,14 @@ def bodies_in(amqp_url: str, queue: str) -> list[str]:
     return found
 
 
-def take_in_vain(url: str, queue: str) -> None:
-    """Receives the first message of a queue, and closes without acknowledging it."""
+def take_in_vain(url: str, queue: str, *, ahead: int = 1) -> None:
+    """Receives the first messages of a queue, one or as many as are sent ahead, and closes without acknowledging them."""
     with channel(url) as it:
-        it.basic_qos(prefetch_count=1)
-        next(it.consume(queue))
+        it.basic_qos(prefetch_count=ahead)
+        messages = it.consume(queue)
+        for _ in range(ahead):
+            next(messages)
+        bare_close_blocking(it)
 
 
 class Seen:
@@ -137,8 +151,15 @@ class Seen:
 
 
 async def until(condition: Any, *, within_s: float = WITHIN_S) -> Any:
-    """Polls a blocking function until its result is true, as it returns: a list may be filled a moment later."""
-    with anyio.fail_after(within_s):
+    """Polls a blocking function until its result is true, as it returns: a list may be filled a moment later.
+
+    Raises:
+        TimeoutError: it never is; it says which condition, and what that looked at.
+    """
+    with anyio.move_on_after(within_s):
         while not (found := await anyio.to_thread.run_sync(lambda: condition() or None)):  # noqa: ASYNC110 -- it is not ours to set an event
             await anyio.sleep(0.02)
-    return found
+        return found
+    looked_at = {name: repr(it)[:200] for name, it in inspect.getclosurevars(condition).nonlocals.items()}
+    code = condition.__code__
+    raise TimeoutError(f"{code.co_filename}:{code.co_firstlineno}: not true within {within_s:g} s, with {looked_at}")

@@ -11,6 +11,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import anyio
+from tests.consumers import until
+
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
 from cobalance.errors import TopicMissing, UnknownGroup
@@ -122,6 +125,13 @@ def create_group(redis_url: str, name: str, settings: GroupSettings = QUICK) -> 
         coordinator.create(settings)
     finally:
         transport.close()
+
+
+def wait_for_members(redis_url: str, group: str, count: int) -> None:
+    """Waits until so many have joined: before that, a signal ends a program as it ends any other."""
+    with contextlib.closing(open_transport(redis_url)) as transport:
+        coordinator = Coordinator(transport, group)
+        anyio.run(until, lambda: len(list(coordinator.members())) == count)
 
 
 @contextlib.contextmanager

@@ -12,13 +12,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 BASE = 1.02
-"""Ratio of the edges of a bin: its middle is less than 1 % from either."""
+"""Ratio of the edges of a bin: its middle is less than 1 % from either, and so is any percentile from the exact one."""
 
 ZERO = 0
 """The bin of the zeros."""
-
-WORST_ERROR = 0.01
-"""Relative error of any percentile against the exact one of the same rank."""
 
 _LOG_BASE = math.log(BASE)
 

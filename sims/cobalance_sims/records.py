@@ -106,7 +106,7 @@ EVENT = Record(
         ),
         _long(
             "silent_since_ms",
-            "sim: since when (group's clock) the member's process was dead, frozen or cut off, if it was",
+            "sim: since when (group's clock) the member's process was dead or frozen, if it was",
         ),
         _flag("alive", "sim: of expired_member and graced, whether the member's process was alive (false expiry)"),
         _long("capacity", "of joined, where it is known; else it is taken as 1"),
@@ -137,7 +137,7 @@ HANDOVER = Record(
         _long("granted_at_ms", "when the taker got it"),
         _long("drain_ms", "ended - revoking: how long it was pending"),
         _long("gap_ms", "granted - ended: how long nobody owned it"),
-        _long("silent_ms", "sim: ended - silent since: how long its owner had been dead, frozen or cut off by then"),
+        _long("silent_ms", "sim: ended - silent since: how long its owner had been dead or frozen by then"),
         *HELD,
         _long(
             "duplicates_at_risk", "messages that were delivered, not acknowledged and so come again; null in a journal"
@@ -157,7 +157,7 @@ SETTINGS = (
     _long("heartbeat_interval_ms", "setting"),
     _long("revocation_timeout_ms", "setting"),
     _long("rejoin_grace_ms", "setting"),
-    _long("gather_ms", "setting: the join debounce"),
+    _long("gather_ms", "setting: how long changes are gathered"),
     _long("moves_per_call", "setting"),
 )
 
@@ -181,7 +181,7 @@ OUTCOME = Record(
         *SETTINGS,
         _sure(_text("status", "ok, or failed: a promise was broken, or the parameters were bad; what was observed still counts")),
         _text("error", "why it failed"),
-        _text("replay", "the command that tells a simulated run again"),
+        _text("replay", "the command that replays a simulated run"),
         _count("observed_ms", "from the first event to the last, or the length of the simulated run"),
         _count("observed_events", "how many there were"),
         _count("missing_events", "events known to be missing from gaps in seq"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -130,6 +131,11 @@ class Records:
     def is_torn(self) -> bool:
         """A script died between its writes."""
         return self.scalars.get("pulse", "").startswith("torn ")
+
+    @property
+    def is_under_repair(self) -> bool:
+        """A repair has begun, or is due: the next call goes on with it."""
+        return re.match(r"[a-z]+ \d \d+", self.scalars.get("pulse", "")) is not None
 
     @property
     def is_mixed(self) -> bool:

@@ -150,13 +150,14 @@ def _stop_clock_over_deadline(play: Performance) -> None:
     play.everybody_dawdles().join()
     pending = play.wait_pending()
     if pending is not None:
-        holder, deadline_ms = pending
+        holder, moving = pending
         with play.trouble("stopped-clock", holder):
             holder.stop_clock()
             holder.redis.delay(NEWS_DELAY_MS, "to_client")
-            play.sleep((deadline_ms - play.redis_ms()) / 1000 + 1)
+            play.sleep((moving.deadline_ms - play.redis_ms()) / 1000 + 1)
             holder.redis.heal()
             holder.start_clock()
+            play.wait_told(holder, moving)
     play.nobody_dawdles()
 
 

@@ -18,6 +18,8 @@ from tests.chaos.options import CONVERGE_S, DRAIN_S, PENDING_S, Options
 from tests.chaos.publisher import Load
 from tests.chaos.stage import ChaosMember, ChaosStage
 
+from cobalance.coordinator.client import ResourceRow
+
 
 class Unsettled(Exception):
     """The group did not become even; the message says what it is instead."""
@@ -185,16 +187,29 @@ class Performance:
         """The time on the group's clock."""
         return self.stage.coordinator.tick().now_ms
 
-    def wait_pending(self) -> tuple[ChaosMember, int] | None:
-        """Waits for a revocation; returns holder and deadline, or None if an idle partition moved too quickly."""
+    def wait_pending(self) -> tuple[ChaosMember, ResourceRow] | None:
+        """Waits for a revocation with a deadline, and returns its holder; None if an idle partition moved too quickly."""
         until = time.monotonic() + PENDING_S
         while time.monotonic() < until:
             for it in self.stage.coordinator.resources():
                 holder = self.stage.holder(it.owner) if it.status == "pending" and it.deadline_ms else None
                 if holder is not None:
-                    return holder, it.deadline_ms
+                    return holder, it
             time.sleep(0.05)
         return None
+
+    def wait_told(self, holder: ChaosMember, moved: ResourceRow) -> None:
+        """Waits until the holder knows what became of its resource. It fails if it is told to leave before."""
+        self.wait_until(
+            lambda: self._has_ended(holder, moved) or not self._is_moved(moved), "a holder knows that it is none"
+        )
+
+    def _has_ended(self, holder: ChaosMember, moved: ResourceRow) -> bool:
+        holder.diary.look()
+        return any(it.kind in {"lost", "revoked"} and it.token == moved.token for it in holder.diary.entries)
+
+    def _is_moved(self, moved: ResourceRow) -> bool:
+        return all((it.owner, it.token) != (moved.owner, moved.token) for it in self.stage.coordinator.resources())
 
     def say(self, text: str) -> None:
         sys.stderr.write(f"{time.monotonic() - self._began:7.1f} s  {text}\n")

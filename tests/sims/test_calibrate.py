@@ -198,7 +198,7 @@ def test_a_rolling_deploy_is_told_from_crashes_and_scaling() -> None:
         ("rolling", 3, [4_000] * 3, 5_000)
     ]
     assert (found.crashes, found.restarted_ms) == (1, [5_000])
-    assert [it.away_ms for it in group.ended("paused")] == [3_000]
+    assert len(group.ended("paused")) == 1
     assert (found.scaled_in, found.scaled_out, found.replaced_ms) == (1, 0, [])
 
 

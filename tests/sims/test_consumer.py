@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cobalance_sims.simulate.broker import Queue
+from cobalance_sims.simulate.consumer import SimulatedPartition
 from cobalance_sims.simulate.scenario import QUICKENED
 from cobalance_sims.simulate.world import World
 
@@ -25,6 +26,13 @@ class Scene:
         self.world.clock.run(2)
 
     @property
+    def lane(self) -> SimulatedPartition:
+        """As the process has it."""
+        lane = self.process.work.tenures["r"]
+        assert isinstance(lane, SimulatedPartition)
+        return lane
+
+    @property
     def queue(self) -> Queue:
         """As the broker has it."""
         return self.broker.queue("r")
@@ -39,6 +47,17 @@ def test_a_drain_finishes_what_was_prefetched_for_half_of_the_time(within_ms: in
     assert scene.queue.acked == finished
     assert [it.seq for it in scene.queue.ready] == list(range(finished + 1, 4))
     assert scene.process.left
+
+
+def test_a_drain_hears_that_its_deadline_was_moved_forward() -> None:
+    """Half of the time that is left then is for what was prefetched, and never more than before."""
+    scene = Scene(100, 100, 100, 100, 100, drain_timeout_ms=10_000)
+    scene.process.stop(remain=False)
+    scene.world.clock.run(40)
+    scene.lane.hasten(300)  # what is begun within 150 ms
+    scene.lane.hasten(900)
+    scene.world.clock.run(1_000)
+    assert scene.queue.acked == 2
 
 
 def test_acks_leave_at_ticks() -> None:
@@ -81,3 +100,42 @@ def test_the_coordinator_learns_who_is_busy() -> None:
     world.clock.run(2_000)
     owned = [row.name for row in world.redis.coordinator.resources() if row.owner == newcomer.session.member]
     assert owned == sorted({"r0", "r1"} - {latest})
+
+
+def test_a_partition_that_is_kept_before_its_drain_has_begun_stays_on_its_channel() -> None:
+    """What its handler works on, and what was taken with it, has to be finished first."""
+    scene = Scene(100, 100, 100)
+    channel = scene.lane.channel
+    scene.process.work.drain("r", scene.lane.token, 10_000)
+    scene.process.work.resume("r", scene.lane.token)
+    scene.world.clock.run(1_000)
+    assert scene.lane.channel is channel
+    assert scene.queue.acked == 3
+
+
+def test_a_partition_that_is_kept_after_its_drain_has_begun_opens_another_channel() -> None:
+    """As a member does: a drained partition hands nothing out any more. No message is skipped, and none comes twice."""
+    scene = Scene(100)
+    first = scene.lane.channel
+    scene.broker.publish("r", 100)  # arrives while the handler works: it is finished, too
+    scene.process.work.drain("r", scene.lane.token, 10_000)
+    scene.world.clock.run(150)
+    scene.broker.publish("r", 100)  # too late for this channel
+    scene.process.work.resume("r", scene.lane.token)
+    scene.world.clock.run(1_000)
+    assert scene.lane.channel is not first
+    assert scene.queue.acked == scene.queue.published == 3
+    assert scene.world.reached.counts["redelivery"] == 1  # it was sent to the first channel, which never handed it out
+
+
+def test_a_queue_in_use_is_asked_for_again_as_by_a_member() -> None:
+    """Each attempt opens a channel; the pauses are those of the core."""
+    scene = Scene()
+    heir = SimulatedPartition(scene.process, scene.broker, "r", scene.lane.token)
+    scene.world.clock.run(100)
+    core = heir.channel.core
+    assert core.state.name == "WAITING"
+    assert scene.world.reached.counts["refused by the broker"] == 4  # after 0, 10, 20 and 40 ms, and opening thrice
+    scene.broker.close(scene.lane.channel)
+    scene.world.clock.run(100)
+    assert core.state.name == "CONSUMING"

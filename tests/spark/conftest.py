@@ -35,6 +35,8 @@ def spark(connect_port: int) -> Iterator["SparkSession"]:
         "spark.sql.artifact.isolation.enabled": "true",
         "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
         "spark.sql.shuffle.partitions": "2",
+        # The better compiler, and a collector with threads of its own, cost more than they save in a few minutes.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     session = open_session("local[2]", config=plugin)
     yield session

@@ -29,7 +29,8 @@ def test_a_handler_alone() -> None:
     delivery = Delivery.fake(b"{}", key="customer-1", headers={"source": "shop"}, topic=orders, message_id="order-7")
     partition = orders.partition_of("customer-1")
     assert (delivery.queue, delivery.routing_key) == (f"orders-{partition}", str(partition))
-    assert (delivery.body, delivery.headers, delivery.properties.message_id) == (b"{}", {"source": "shop"}, "order-7")
+    assert (delivery.body, delivery.headers["source"], delivery.properties.message_id) == (b"{}", "shop", "order-7")
+    assert delivery.key == "customer-1"
     assert (delivery.token, delivery.redelivered, delivery.offset, Delivery.fake("text").body) == (
         1,
         False,

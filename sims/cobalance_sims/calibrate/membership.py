@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
+from cobalance.settings import HOUR_MS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cobalance_sims.calibrate.tallies import Life, Observation
 
-HOUR_MS = 3_600_000
 
 SETTLING_MS = 10_000
 """A member that joins within this time of a group's very first event is one of its first members, not a newcomer."""
@@ -31,8 +32,6 @@ class SessionEnd:
     """Whether it had an instance id, for which its resources were kept."""
     leaving_ms: int = 0
     """How long it took to leave, as far as that was seen."""
-    away_ms: int | None = None
-    """For a paused member: from the end of its session until it came back."""
 
 
 @attrs.frozen
@@ -94,11 +93,10 @@ def _there_ms(life: Life, window: Observation) -> int:
 
 def _end(life: Life, back_at_ms: int | None) -> SessionEnd:
     at_ms = life.gone_at_ms or 0
-    away = None
     how: How = "left"
     if life.reason == "replaced":
         how = "replaced"
     elif life.reason == "expired":
-        how, away = ("crashed", None) if back_at_ms is None else ("paused", back_at_ms - at_ms)
+        how = "crashed" if back_at_ms is None else "paused"
     leaving_ms = 0 if life.leaving_at_ms is None else at_ms - life.leaving_at_ms
-    return SessionEnd(life.run, at_ms, how, life.gone == "graced", leaving_ms, away)
+    return SessionEnd(life.run, at_ms, how, life.gone == "graced", leaving_ms)

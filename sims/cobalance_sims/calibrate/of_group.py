@@ -5,9 +5,9 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from cobalance.settings import HOUR_MS
 from cobalance_sims.calibrate import durations
 from cobalance_sims.calibrate.interval import short
-from cobalance_sims.calibrate.membership import HOUR_MS
 from cobalance_sims.calibrate.parameter import Basis, Parameter, rate
 from cobalance_sims.calibrate.sample import DurationSample
 from cobalance_sims.simulate.churn import MOST_MEMBERS

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import attrs
 import numpy as np
 
+from cobalance.settings import HOUR_MS
 from cobalance_sims import histogram
 from cobalance_sims.calibrate.curvature import around_log, covariance
 from cobalance_sims.calibrate.interval import Interval, poisson
@@ -39,8 +40,6 @@ ENOUGH = 30
 
 FEW = 5
 """From this many late heartbeats on, their rate is fitted; below, only a bound of it is known."""
-
-HOUR_MS = 3_600_000
 
 
 @attrs.frozen

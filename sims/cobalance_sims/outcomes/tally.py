@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from cobalance.ownership import CUT_SHORT
+from cobalance.settings import HOUR_MS
 from cobalance_sims.histogram import Histogram, bin_of, histogram
 from cobalance_sims.records import OK, OUTCOME
 
 if TYPE_CHECKING:
     from cobalance_sims.outcomes.crashes import Crashes
 
-HOUR_MS = 3_600_000
 
 _KINDS = {
     "forced": "forced",

@@ -12,7 +12,8 @@ import attrs
 if TYPE_CHECKING:
     from random import Random
 
-    from cobalance_sims.simulate.consumer import BrokerWork, SimulatedPartition
+    from cobalance_sims.simulate.channel import SimulatedChannel
+    from cobalance_sims.simulate.consumer import BrokerWork
     from cobalance_sims.simulate.world import World
 
 BREATHS = (2, 3)
@@ -67,7 +68,7 @@ class Queue:
     name: str
     ready: deque[Delivery] = attrs.Factory(deque)
     unacked: deque[Delivery] = attrs.Factory(deque)
-    consumer: SimulatedPartition | None = None
+    consumer: SimulatedChannel | None = None
     published: int = 0
     acked: int = 0
     """All messages up to this one are acknowledged."""
@@ -96,41 +97,41 @@ class SimulatedBroker:
         queue.ready.append(Delivery(queue.published, redelivered=False, handle_ms=handle_ms))
         self._push(queue)
 
-    def consume(self, lane: SimulatedPartition) -> bool:
+    def consume(self, channel: SimulatedChannel) -> bool:
         """Adds an exclusive consumer. False if there is one already: 403, and the channel is closed."""
-        queue = self.queue(lane.resource)
+        queue = self.queue(channel.lane.resource)
         if queue.consumer is not None:
             self._world.reached.count("refused by the broker")
             return False
-        queue.consumer = lane
+        queue.consumer = channel
         self._push(queue)
         return True
 
-    def ack(self, lane: SimulatedPartition, seq: int) -> None:
+    def ack(self, channel: SimulatedChannel, seq: int) -> None:
         """Acknowledges up to this message (``multiple=True``). Tags mean nothing once their channel is closed."""
-        queue = self.queue(lane.resource)
-        if queue.consumer is not lane:
+        queue = self.queue(channel.lane.resource)
+        if queue.consumer is not channel:
             return
         while queue.unacked and queue.unacked[0].seq <= seq:
             queue.acked = max(queue.acked, queue.unacked.popleft().seq)
         self._world.watch.acked(queue.name, seq)
         self._push(queue)
 
-    def close(self, lane: SimulatedPartition) -> None:
+    def close(self, channel: SimulatedChannel) -> None:
         """Handles a bare Channel.Close or the end of the connection: unacked messages return to the head, in order."""
-        queue = self.queue(lane.resource)
-        if queue.consumer is not lane:
+        queue = self.queue(channel.lane.resource)
+        if queue.consumer is not channel:
             return
         queue.consumer = None
         while queue.unacked:
             queue.ready.appendleft(attrs.evolve(queue.unacked.pop(), redelivered=True))
 
     def _push(self, queue: Queue) -> None:
-        lane = queue.consumer
-        while lane is not None and queue.ready and len(queue.unacked) < lane.prefetch:
+        channel = queue.consumer
+        while channel is not None and queue.ready and len(queue.unacked) < channel.prefetch:
             delivery = queue.ready.popleft()
             queue.unacked.append(delivery)
-            self._world.clock.after(self.ways.way_ms, lane.delivered, delivery)
+            self._world.clock.after(self.ways.way_ms, channel.delivered, delivery)
 
     # -- connections: one a process ----------------------------------------------------------------------------------------
 
@@ -147,7 +148,7 @@ class SimulatedBroker:
         for lane in lanes:
             self._world.log(lane.process, f"loses {lane.resource} at the broker: frozen for too many heartbeats")
             lane.cut = True
-            self.close(lane)
+            self.close(lane.channel)
 
     @property
     def waiting(self) -> int:

@@ -1,7 +1,9 @@
-"""A process's work where resources are partitions: one channel each, handlers, acks, and the release.
+"""A process's work where resources are partitions: the production core of a partition, in virtual time.
 
-To release a partition: finish the running handler, and what was prefetched while half of the time to the deadline
-lasts; flush acks, send a bare Channel.Close, await CloseOk, then report Drained.
+What a partition may do when is decided by the core, as in production. Here is what is around it: how long a handler and
+the network take, and the few decisions of a worker: what is under way when a partition is asked back is finished, and
+what has arrived by then too, while half of the time to the deadline lasts. A revocation that is cancelled once the
+drain has begun costs the channel: another one is opened under the same token.
 """
 
 from __future__ import annotations
@@ -10,49 +12,45 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from cobalance.coordinator.requests import Effort
+from cobalance.errors import ChannelLost
 from cobalance.member import events as ev
-from cobalance.rabbitmq.partition.partition import BACKOFF_MS
+from cobalance.rabbitmq.partition.acks import Progress
+from cobalance.rabbitmq.partition.half_time import HalfTime
 from cobalance_sims.simulate.broker import Delivery, SimulatedBroker, Taken, whole
+from cobalance_sims.simulate.channel import SimulatedChannel
 from cobalance_sims.simulate.habits import draw
 from cobalance_sims.simulate.work import SimulatedTenure
 
 if TYPE_CHECKING:
     from cobalance.member.actions import AbortReason
+    from cobalance.rabbitmq.partition.actions import End
     from cobalance_sims.simulate.process import Process
+
+LOST = ChannelLost("the connection is gone")
 
 
 class SimulatedPartition(SimulatedTenure):
-    """One partition of one process: its channel, buffer and handler."""
+    """One partition of one process, and its handler."""
 
     def __init__(self, process: Process, broker: SimulatedBroker, resource: str, token: int) -> None:
         super().__init__(resource, token, since=process.world.clock.story)
         self.process, self.broker = process, broker
-        self.prefetch = process.habits.prefetch
         self.cut = False
         """The broker closed the connection; the process may not know yet."""
-        self.is_active = self.was_active = self.closed = False
+        self.is_active = self.was_active = False
+        self.closed = False
+        """Nothing more comes of it, whether or not its channel is closed by now."""
         self.handling: Delivery | None = None
-        self._handling_since = self._taken = self._finished = self._busy_ms = 0
-        self._buffer: deque[Delivery] = deque()
-        self._finish_by = self._to_finish = 0
+        self._handling_since = self._finished = self._busy_ms = 0
+        self._burst: deque[Delivery] = deque()  # taken and not begun
+        self._half_time = HalfTime()
         self._told_busy = False
-        self._done = self._unacked = 0
-        self._ticks_from = self._tick_at = -1
-        self._refusals = 0
-        process.later(self._time(broker.ways.tell_ms) + self._time(broker.ways.open_ms), self._consume, None)
+        self._progress = Progress(0, 0)
+        self.channel = SimulatedChannel(self, self.time(broker.ways.tell_ms))
 
-    def _time(self, ms: Taken) -> int:
+    def time(self, ms: Taken) -> int:
+        """How long it takes this time."""
         return whole(ms, self.process.world.random)
-
-    def _consume(self, _: object) -> None:
-        if self.closed or self.state != "working":
-            return
-        if not self.broker.consume(self):
-            self._refusals += 1
-            self.process.later(int(BACKOFF_MS.pause(self._refusals)), self._consume, None)
-            return
-        self.set_active(active=True)
-        self.process.deliver(ev.GuardChanged(self.resource, self.token, proven=True))
 
     def set_active(self, *, active: bool) -> None:
         """Sets whether a handler may run."""
@@ -61,37 +59,37 @@ class SimulatedPartition(SimulatedTenure):
             world = self.process.world
             (world.became_active if active else world.became_idle)(self.process, self)
 
-    # -- messages --------------------------------------------------------------------------------------------------------
-
-    def delivered(self, delivery: Delivery) -> None:
-        """A message has arrived at the client."""
-        self.process.run_code(self._take, delivery)
-
-    def _take(self, delivery: Delivery) -> None:
-        if self.closed:
-            return
-        if self._tick_at < self.process.world.now and self.handling is None and not self._buffer:
-            self._ticks_from = self.process.world.now
-        self._buffer.append(delivery)
+    def subscribed(self) -> None:
+        """The broker has admitted it."""
+        self.set_active(active=True)
+        self.process.deliver(ev.GuardChanged(self.resource, self.token, proven=True))
         self.dispatch()
 
+    # -- the handler ---------------------------------------------------------------------------------------------------
+
     def dispatch(self) -> None:
-        """Starts the next message, unless delivery has stopped."""
-        if self.handling is not None or not self._buffer or self.closed:
+        """Starts the next message, if there is one that may be begun."""
+        if self.handling is not None or self.closed:
             return
-        if self.state != "working" and not self._may_finish:
+        if self._is_out_of_time:
+            self._give_back()
             return
-        self._to_finish -= 1
+        if not self._burst:
+            self._finish_up()
+            self._burst.extend(self.channel.take())
+        if self._burst:
+            self._begin(self._burst.popleft())
+
+    def _begin(self, delivery: Delivery) -> None:
         process = self.process
-        self.handling = self._buffer.popleft()
-        self._handling_since, self._taken = process.world.now, self._taken + 1
-        if self.handling.redelivered:
+        self.handling, self._handling_since = delivery, process.world.now
+        if delivery.redelivered:
             process.world.reached.count("redelivery")
-        process.world.watch.handled(process, self.resource, self.token, self.handling.seq)
-        ms = self.handling.handle_ms
+        process.world.watch.handled(process, self.resource, self.token, delivery.seq)
+        ms = delivery.handle_ms
         if ms is None:
             ms = draw(process.habits.handle_ms, process.world.random)
-        process.later(ms, self._handled, self.handling)
+        process.later(ms, self._handled, delivery)
 
     def sample(self, now: int, hung_ms: int) -> ev.Sample | None:
         """A sample of its handler's progress, if it is new to the session."""
@@ -109,78 +107,68 @@ class SimulatedPartition(SimulatedTenure):
         self._finished += 1
         self._busy_ms += self.process.world.now - self._handling_since
         if not self.closed:
-            self._settle(delivery.seq)
+            self.channel.done(delivery)
         self.dispatch()
-        if self.state == "draining" and self.handling is None:
-            self._close_for_good()
 
-    # -- acks: multiple, up to a message, in ticks that go on while anything is unfinished -----------------------------
-
-    def _settle(self, seq: int) -> None:
-        self._done, self._unacked = seq, self._unacked + 1
-        if self.state != "working":
-            return  # the close flushes: each ack would bring a message that would only go back again
-        habits, now = self.process.habits, self.process.world.now
-        if self._unacked >= min(habits.ack_every, self.prefetch):
-            self._flush()
-        elif self._tick_at <= now:
-            every = habits.ack_interval_ms
-            self._tick_at = now + every - (now - self._ticks_from) % every
-            self.process.later(self._tick_at - now, self._tick, None)
-
-    def _tick(self, _: object) -> None:
-        if self.state == "working" and not self.closed:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._unacked:
-            self._unacked = 0
-            self.process.world.clock.after(self.broker.ways.way_ms, self._ack, self._done)
-
-    def _ack(self, seq: int) -> None:
-        if not self.cut:
-            self.broker.ack(self, seq)
-
-    # -- the end -----------------------------------------------------------------------------------------------------------
+    # -- the end -------------------------------------------------------------------------------------------------------
 
     @property
-    def _may_finish(self) -> bool:
-        """Whether prefetched messages are still worked although the partition is asked back."""
-        return self.state == "draining" and self._to_finish > 0 and self.process.world.now < self._finish_by
+    def _is_out_of_time(self) -> bool:
+        """Whether nothing more is begun, as half of the time to the deadline is over."""
+        return self.state == "draining" and self._half_time.is_over(self.process.world.now)
 
     def drain(self, within_ms: int = 0) -> None:
-        """Stops delivery, and continues when the handler and the prefetched messages are done."""
-        self._flush()
+        """Finishes what is under way, and what has arrived by then."""
         self.state = "draining"
-        self._finish_by, self._to_finish = self.process.world.now + within_ms // 2, len(self._buffer)
+        self._half_time = HalfTime()
+        self.hasten(within_ms)
         if self.handling is None:
-            self.process.later(self._time(self.broker.ways.ask_ms), self._close_if_idle, None)
+            self.process.later(self.time(self.broker.ways.ask_ms), self._go_on, None)
 
-    def _close_if_idle(self, _: object) -> None:
-        if self.state == "draining" and self.handling is None and not self.closed:
-            self._close_for_good()
+    def hasten(self, within_ms: int) -> None:
+        """Hears of its deadline."""
+        now = self.process.world.now
+        self._half_time.hear(now, now + within_ms)
 
-    def _close_for_good(self) -> None:
-        self.state = "closing"
-        self._close()
-        self.process.deliver(ev.DrainBegun(self.resource, self.token))
-        self.process.later(self._time(self.broker.ways.close_ms), self._drained, None)
+    def _go_on(self, _: object) -> None:
+        if self.state == "draining":
+            self.dispatch()
 
-    def _close(self) -> None:
-        self._flush()
-        self.closed = True
-        self.set_active(active=False)
-        self.process.world.clock.after(self.broker.ways.way_ms, self._close_arrives)
+    def _give_back(self) -> None:
+        rest = len(self._burst)
+        self._burst.clear()
+        channel = self.channel
+        if rest:
+            channel.do(channel.core.give_back(rest))
+        channel.do(channel.core.drain())
 
-    def _close_arrives(self, _: object) -> None:
-        self.broker.close(self)
+    def _finish_up(self) -> None:
+        """All that was taken is finished. If it is asked back, what arrives from here on goes back."""
+        if self.state == "draining" and not self.channel.core.is_spent:
+            self.channel.do(self.channel.core.drain(finish_buffer=True))
 
-    def _drained(self, _: object) -> None:
-        if self.state == "closing" and self.forget():
+    def drained(self) -> None:
+        """Everything that was begun is finished: let go of it, unless it is kept after all."""
+        if self.state == "draining":
+            self.state = "closing"
+            self.set_active(active=False)
+            self.process.deliver(ev.DrainBegun(self.resource, self.token))
+        self.channel.do(self.channel.core.release())
+
+    def ended(self, end: End) -> None:
+        """The channel is closed, or was lost."""
+        self._progress = end.progress
+        if self.state == "closing":
+            self._report_drained()
+        elif self.state in ("working", "draining") and end.asked:
+            self.channel = SimulatedChannel(self, 0)
+
+    def _report_drained(self) -> None:
+        if self.forget():
+            self.closed = True
             self.process.world.watch.drained(self.process, self)
-            self.process.report(
-                ev.Drained(self.resource, self.token, self._taken, self._finished, effort=self._effort())
-            )
+            delivered, committed = self._progress.delivered, self._progress.committed
+            self.process.report(ev.Drained(self.resource, self.token, delivered, committed, effort=self._effort()))
 
     def _effort(self) -> Effort:
         return Effort(self._finished, self._busy_ms)
@@ -189,15 +177,16 @@ class SimulatedPartition(SimulatedTenure):
         """The revocation was cancelled in time."""
         if self.state == "draining":
             self.state = "working"
-            self._flush()
             self.dispatch()
 
     def abort(self, reason: AbortReason) -> None:
         """Cancels the handler, which may never end; the channel is closed in any case."""
         self.process.world.watch.ended(self.process, self, reason)
         self.state, self.abandoned = "stopping", reason
-        if not self.closed:
-            self._close()
+        self.closed = True
+        self._burst.clear()
+        self.channel.do(self.channel.core.abort())
+        self.set_active(active=False)
         span = self.process.habits.stop_ms
         if reason == "lost":
             self.forget()
@@ -214,6 +203,7 @@ class SimulatedPartition(SimulatedTenure):
         """The socket is found closed."""
         self.closed, self.handling = True, None
         self.process.world.watch.ended(self.process, self, "connection")
+        self.channel.do(self.channel.core.connection_ended(LOST))
         if self.state != "stopping" and self.forget():
             self.process.report(ev.Abandoned(self.resource, self.token, "connection", self._effort()))
 
@@ -273,6 +263,10 @@ class BrokerWork:
         if lane := self._lane(resource, token):
             lane.drain(within_ms)
 
+    def hasten(self, resource: str, token: int, within_ms: int) -> None:
+        if lane := self._lane(resource, token):
+            lane.hasten(within_ms)
+
     def resume(self, resource: str, token: int) -> None:
         if lane := self._lane(resource, token):
             lane.resume()
@@ -330,4 +324,4 @@ class BrokerWork:
 
     def _socket_closed(self, lane: SimulatedPartition) -> None:
         lane.cut = True
-        self._broker.close(lane)
+        self._broker.close(lane.channel)

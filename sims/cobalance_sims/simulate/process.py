@@ -183,7 +183,10 @@ class Process:
             case act.Drain(resource, token, abort_at):
                 world.asked_back(self, action)
                 work.drain(resource, token, abort_at - self.offset_ms - self._clock.now)
-            case act.Resume(resource, token):
+            case act.Hasten(resource, token, abort_at):
+                world.hastened(self, action)
+                work.hasten(resource, token, abort_at - self.offset_ms - self._clock.now)
+            case act.Keep(resource, token):
                 world.log(self, f"keeps {resource} {world.trace.tag(token)}")
                 work.resume(resource, token)
             case act.Abort(resource, token, reason):

@@ -92,7 +92,7 @@ class Recorder(Check):
         world = self.world
         if isinstance(tenure, SimulatedPartition):
             queue = tenure.broker.queue(tenure.resource)
-            return len(queue.unacked) if queue.consumer is tenure else 0
+            return len(queue.unacked) if queue.consumer is tenure.channel else 0
         if world.load is None:
             return 0
         least = int(tenure.state == "draining")  # the message its handler is working on, and was asked to finish

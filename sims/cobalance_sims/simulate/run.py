@@ -9,6 +9,7 @@ import attrs
 
 from cobalance.errors import CobalanceError
 from cobalance.member.session import Phase
+from cobalance.settings import HOUR_MS
 from cobalance_sims.simulate.checks import ALL, L1, Check
 from cobalance_sims.simulate.habits import QUICK
 from cobalance_sims.simulate.idle import Idle
@@ -20,8 +21,6 @@ from cobalance_sims.simulate.world import World
 if TYPE_CHECKING:
     from cobalance.coordinator.memory.store import MemoryStore
     from cobalance_sims.simulate.process import Process
-
-HOUR_MS = 3_600_000
 
 
 @attrs.frozen

@@ -214,6 +214,11 @@ class RedisServer:
         """Whether the data may be older than anyone has noticed."""
         return self.clock.now < self.unnoticed_until
 
+    def forgot_some(self) -> None:
+        """Notes that some of its data is gone: members may have to claim what they hold."""
+        self._recovery_ms = max(LISTENERS_MS, 3 * self.settings.session_timeout_ms)
+        self._forgot()
+
     def _forgot(self) -> None:
         self._version = -1
         self.lost_data += 1

@@ -45,6 +45,9 @@ class SimulatedWork(Protocol):
     def drain(self, resource: str, token: int, within_ms: int) -> None:
         """Finish: report DrainBegun, then Drained."""
 
+    def hasten(self, resource: str, token: int, within_ms: int) -> None:
+        """The time to finish was cut to this."""
+
     def resume(self, resource: str, token: int) -> None:
         """Go on, unless DrainBegun was reported."""
 
@@ -147,6 +150,9 @@ class PlainWork:
     def _effort(self, it: SimulatedTenure) -> Effort | None:
         load = self._world.load
         return None if load is None else Effort(*load.effort(it.resource, it.since, self._world.clock.story))
+
+    def hasten(self, resource: str, token: int, within_ms: int) -> None:
+        """Its drain takes as long as it takes."""
 
     def resume(self, resource: str, token: int) -> None:
         """Cancels the drain, unless it has got too far."""

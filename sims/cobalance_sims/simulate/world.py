@@ -204,6 +204,11 @@ class World:
         self.log(process, f"drains {action.resource} {self.trace.tag(action.token)} within {within} ms")
         self.watch.asked_back(process, action)
 
+    def hastened(self, process: Process, action: act.Hasten) -> None:
+        """The time to finish a tenure was cut."""
+        within = action.abort_at - process.offset_ms - self.now
+        self.log(process, f"hastens {action.resource} {self.trace.tag(action.token)}: within {within} ms")
+
     def aborted(self, process: Process, action: act.Abort) -> None:
         """A tenure is cut short."""
         self.reached.count(f"abort {action.reason}")

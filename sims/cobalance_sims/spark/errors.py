@@ -85,7 +85,7 @@ _DEATHS = (
     "Worker lost",
 )
 _FILE = re.compile(
-    r"(?:Encountered error while reading file|FAILED_READ_FILE|Could not read footer for file:?)\D*?((?:\w+:/)?/\S+)"
+    r"(?:Encountered error while reading file|FAILED_READ_FILE|Could not read footer for file:?)\D{0,200}?((?:\b\w{1,20}:/)?/\S+)"
 )
 _BROKEN = (
     "is not a Parquet file",
@@ -94,7 +94,7 @@ _BROKEN = (
     "FAILED_READ_FILE",
     "ParquetDecodingException",
 )
-_PARQUET = re.compile(r"((?:\w+:/)?/[^\s'\",\]]+\.parquet)")
+_PARQUET = re.compile(r"((?:\b\w{1,20}:/)?/[^\s'\",\]]{1,1000}\.parquet)")
 _ENDS = (
     "Connection refused",
     "StatusCode.UNAVAILABLE",

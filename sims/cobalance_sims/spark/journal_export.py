@@ -133,7 +133,7 @@ def is_starved(error: Exception) -> bool:
     return any(words in str(error) for words in _SLOW)
 
 
-_OURS = re.compile(r"\bcobalance(?:_sims)?\.[\w.]*?(\w+): (.+)")
+_OURS = re.compile(r"\bcobalance(?:_sims)?\.(?:\w{1,99}\.){0,9}(\w{1,99}): (.+)")
 
 
 @contextmanager

@@ -8,12 +8,11 @@ from typing import Any
 import attrs
 import numpy as np
 
-from cobalance.settings import GroupSettings
+from cobalance.settings import HOUR_MS, GroupSettings
 from cobalance_sims import histogram
 from cobalance_sims.tune.bootstrap import Estimate, FixedValue, Quantile, Ratio
 
 DAY_MS = 86_400_000
-HOUR_MS = 3_600_000
 
 Outcomes = Sequence[Mapping[str, Any]]
 """Rows of OUTCOME (records.py), one for each run."""

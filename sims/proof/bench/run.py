@@ -17,11 +17,12 @@ from rich.table import Table
 
 from cobalance.servers import private_redis, running
 from proof.bench import coordinator, hints, holding
+from proof.bench.by_key import ByKey
 from proof.bench.consume import Consuming
 from proof.bench.figures import Figure
 from proof.bench.handover import Handovers
 
-PARTS = ("coordinator", "holding", "consume", "handover", "hints")
+PARTS = ("coordinator", "holding", "consume", "by_key", "handover", "hints")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -58,10 +59,12 @@ def _figures(options: argparse.Namespace) -> Iterator[Figure]:
             yield from coordinator.figures(own, coordinator.SIZES[:1] if options.quick else coordinator.SIZES)
     if "holding" in parts:
         yield from holding.figures(holding.SIZES[:1] if options.quick else holding.SIZES)
-    if {"consume", "handover", "hints"}.intersection(parts):
+    if {"consume", "by_key", "handover", "hints"}.intersection(parts):
         with running() as servers:
             if "consume" in parts:
                 yield from Consuming(servers.redis_url, servers.amqp_url, messages).figures(rounds)
+            if "by_key" in parts:
+                yield from ByKey(servers.redis_url, servers.amqp_url, messages).figures(rounds)
             if "handover" in parts:
                 yield from Handovers(servers.redis_url, servers.amqp_url).figures(rounds)
             if "hints" in parts:

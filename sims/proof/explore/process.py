@@ -231,7 +231,7 @@ class _Run:
             self._carry_out(action)
             if isinstance(action, act.Call) and waiting is not None:
                 self._check_repeat(waiting, action.request)
-            if isinstance(action, act.Resume) and self._it.begun.get(action.resource) == action.token:
+            if isinstance(action, act.Keep) and self._it.begun.get(action.resource) == action.token:
                 self._wrong = f"takes {action.resource} up again, although on_revoked has run"
 
     def _carry_out(self, action: act.Action) -> None:

@@ -68,6 +68,7 @@ def stage_of(story: Story, urls: tuple[str, str] | None = None) -> Iterator[Stag
             max_processing_ms=HUNG_AFTER_SESSIONS * settings.session_timeout_ms,
         ),
         prefetch=story.prefetch,
+        crash_detection=False,  # the simulated brokers are no witnesses
     )
     with ExitStack() as stack:
         redis_url, amqp_url = urls or _private_servers(stack)

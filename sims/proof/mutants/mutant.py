@@ -55,3 +55,9 @@ def python(name: str, file: str, old: str, new: str, breaks: str, *rungs: str, e
         rungs=rungs,
         equivalent=equivalent,
     )
+
+
+def partition(name: str, file: str, old: str, new: str, breaks: str, *rungs: str, equivalent: str = "") -> Mutant:
+    """A change to the core of a partition (``core``), or of a stream (``../streams/continuity``)."""
+    path = f"rabbitmq/partition/{file}.py".replace("partition/../", "")
+    return Mutant(name=name, file=path, old=old, new=new, breaks=breaks, rungs=rungs, equivalent=equivalent)

@@ -8,6 +8,7 @@ from proof.mutants import (
     of_handover,
     of_leases,
     of_lists,
+    of_partitions,
     of_repairs,
     of_requests,
     of_shares,
@@ -24,4 +25,5 @@ MUTANTS = (
     *of_repairs.MUTANTS,
     *of_lists.MUTANTS,
     *of_deletion.MUTANTS,
+    *of_partitions.MUTANTS,
 )

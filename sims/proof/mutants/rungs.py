@@ -1,7 +1,7 @@
 """Where a planted bug is looked for: a ladder of rungs, the cheapest first.
 
-A rung is a scope of the explorer (``2x1``), or a scenario of the simulator with one seed or several
-(``clock_steps@1..5``). This module is run where the bug is planted: ``python -m proof.mutants.rungs RUNG … --seconds
+A rung is a scope of the explorer (``2x1``), a scenario of the simulator with one seed or several (``clock_steps@1..5``),
+or random histories of one partition's tenure (``histories@1..4000``), or of what a stream's reader meets (``streams@…``). This module is run where the bug is planted: ``python -m proof.mutants.rungs RUNG … --seconds
 S``.
 """
 
@@ -18,7 +18,12 @@ from proof.explore.scope import SCOPES
 from proof.explore.search import Search
 from proof.explore.story import PathStory
 from proof.explore.world import Transitions
+from proof.partitions.broker import BrokenHistory
+from proof.partitions.stream_walk import read_on
+from proof.partitions.walk import walk
 from proof.stories.scenarios import SCENARIOS, story
+
+WALKS = {"histories": walk, "streams": read_on}
 
 LINES = 60
 """Lines kept from the end of a run."""
@@ -46,13 +51,15 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def is_known(rung: str) -> bool:
-    return rung in SCOPES or rung.partition("@")[0] in SCENARIOS
+    return rung in SCOPES or rung.partition("@")[0] in {*SCENARIOS, *WALKS}
 
 
 def look(rung: str, seconds: float | None) -> BrokenPromise | None:
     if rung in SCOPES:
         return _explore(rung, seconds)
-    return next((it for seed in _seeds(rung) if (it := _tell(rung.partition("@")[0], seed)) is not None), None)
+    name = rung.partition("@")[0]
+    judge = _walk if name in WALKS else _tell
+    return next((it for seed in _seeds(rung) if (it := judge(name, seed)) is not None), None)
 
 
 def _explore(scope: str, seconds: float | None) -> BrokenPromise | None:
@@ -64,6 +71,14 @@ def _explore(scope: str, seconds: float | None) -> BrokenPromise | None:
 def _seeds(rung: str) -> Iterator[int]:
     first, _, last = rung.partition("@")[2].partition("..")
     yield from range(int(first), int(last or first) + 1)
+
+
+def _walk(name: str, seed: int) -> BrokenPromise | None:
+    try:
+        WALKS[name](seed)
+    except BrokenHistory as it:
+        return BrokenPromise(f"{name}@{seed}", it.wrong, it.story)
+    return None
 
 
 def _tell(scenario: str, seed: int) -> BrokenPromise | None:

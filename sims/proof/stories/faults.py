@@ -148,6 +148,28 @@ class Pause:
 
 
 @attrs.frozen
+class Suspend:
+    """A machine sleeps for a while, as with a closed lid. Its process's clock runs on, and the network comes back some time
+    after it wakes up.
+    """
+
+    ms: int = 20_000
+    network_ms: int = 3_000
+
+    def strike(self, world: World) -> None:
+        process = world.pick()
+        if process is not None:
+            process.pause()
+            process.reaches_redis = False
+            world.clock.after(self.ms, lambda it: it.resume(), process)
+            world.clock.after(self.ms + self.network_ms, self._connect, process)
+
+    @staticmethod
+    def _connect(process: Process) -> None:
+        process.reaches_redis = True
+
+
+@attrs.frozen
 class Stall:
     """The machine is busy, or suspended: processes freeze at the same time, each for a while of its own."""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from cobalance.settings import HOUR_MS
 from cobalance_sims.simulate.checks.base import Violation
 from cobalance_sims.simulate.habits import SLOW, Habits
 from cobalance_sims.simulate.scenario import QUICKENED, At, Every, Scenario
@@ -38,7 +39,6 @@ class DeleteGroup:
 
 COMMITS = Every(700, f.CommitSome(2), jitter_ms=300)
 
-HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 SCENARIOS = (

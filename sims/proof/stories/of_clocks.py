@@ -29,6 +29,17 @@ SCENARIOS = (
         settings=DEFAULTS,
     ),
     Scenario(
+        name="closed_lids",
+        summary="machines sleep, for less than a session or for long, and wake up before their network does",
+        plan=(
+            Every(9_000, f.Suspend(3_000, 2_500), jitter_ms=3_000),
+            Every(17_000, f.Suspend(), jitter_ms=6_000),
+            Every(13_000, f.Arrive(), jitter_ms=5_000),
+            Every(14_000, f.Depart(), jitter_ms=5_000),
+        ),
+        settings=DEFAULTS,
+    ),
+    Scenario(
         name="busy_machine",
         summary="heartbeats every 50 ms on a machine that lets its processes wait for up to 300 ms, while some crash",
         plan=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cobalance.rabbitmq.memory import MemoryRabbitMQ
-from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT, Topic
+from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.publish.publisher import Publisher
 from cobalance.rabbitmq.topics.broker import create_topic
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Broker:
     """An in-process broker; pass its ``url`` wherever an AMQP URL is taken.
 
-    Streams, priorities and message expiry are refused: they need a real RabbitMQ.
+    Lengths, priorities and the management API are refused: they need a real RabbitMQ.
     """
 
     def __init__(self, name: str) -> None:
@@ -30,7 +30,7 @@ class Broker:
         partitions: int = 1,
         *,
         queue_type: QueueType = "classic",
-        delivery_limit: int = DELIVERY_LIMIT,
+        delivery_limit: int | None = None,
         dead_letter: bool = True,
     ) -> Topic:
         """Creates a topic; see :class:`cobalance.Topic`."""
@@ -44,12 +44,18 @@ class Broker:
                 publisher.publish(key, body, headers)
 
     def ready(self, queue: str) -> list[bytes]:
-        """The bodies of the messages ready in a queue, oldest first, without unacknowledged ones."""
-        return self._server.call(lambda broker: [it.body for it in broker.find(queue, None).ready])
+        """The bodies of the messages ready in a queue, oldest first, without unacknowledged ones; all of a stream's."""
+        return self._server.call(lambda broker: [it.body for it in broker.find(queue, None).contents])
 
     def is_empty(self, topic: Topic) -> bool:
-        """Whether all messages of a topic are acknowledged."""
+        """Whether all messages of a topic are acknowledged. A stream keeps them: see :meth:`cobalance.testing.Churn.committed`."""
         return self._server.call(lambda broker: all(broker.queues[it].is_empty for it in topic.queue_names))
+
+    def advance(self, seconds: float) -> None:
+        """Lets time pass for the broker: messages and queues expire, and consumers that kept a message too long (30
+        minutes) lose their channel.
+        """
+        self._server.advance(seconds * 1000)
 
     def shut_out(self, name: str) -> None:
         """Closes the connection of that name and refuses new ones."""

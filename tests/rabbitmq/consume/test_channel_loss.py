@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import anyio
 import pytest
 from pika.exceptions import ChannelClosedByBroker, NoFreeChannels
 from tests.consumers import Place, Seen, bodies_in, channel, new_topic, place, take_in_vain, until
+from tests.names import unique
 
 from cobalance import servers
 from cobalance.errors import (
@@ -23,8 +25,12 @@ from cobalance.errors import (
 )
 from cobalance.rabbitmq import Delivery
 from cobalance.rabbitmq.consume.channel_loss import BACKOFF_MS, AfterLoss, ChannelLosses
+from cobalance.rabbitmq.model.batches import Batch
+from cobalance.rabbitmq.model.retries import Retries
+from cobalance.rabbitmq.model.stream_settings import StreamSettings
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost
+from cobalance.rabbitmq.wire.lock_queue import lock_name
 
 pytestmark = pytest.mark.anyio
 
@@ -33,15 +39,6 @@ pytestmark = pytest.mark.anyio
 def anyio_backend() -> str:
     """The broker's side is the same on both event loops."""
     return "asyncio"
-
-
-@pytest.fixture(scope="module")
-def impatient_rabbitmq() -> Iterator[servers.OwnRabbitMQ]:
-    """A RabbitMQ with a consumer timeout of two seconds, checked twice a second."""
-    server = servers.private_rabbitmq(settings={"consumer_timeout": "2000"})
-    server.control("eval", "application:set_env(rabbit, channel_tick_interval, 500).")  # not in rabbitmq.conf
-    yield server
-    server.close()
 
 
 def handler_of(seen: Seen) -> object:
@@ -144,6 +141,70 @@ async def test_a_queue_that_somebody_else_consumes(here: Place, caplog: pytest.L
             here.publish(topic, "x")
             await seen.wait(1)
     assert log_of(caplog).count("list_consumers") == 1
+
+
+async def test_a_stream_whose_lock_somebody_else_has(here: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """A stream has no exclusive consumer to be found: it is the lock's queue that has an owner."""
+    seen = Seen()
+    with new_topic(here.amqp_url, 1, "stream") as topic, channel(here.amqp_url) as other:
+        lock = lock_name(here.group, topic.queue_names[0])
+        other.queue_declare(lock, exclusive=True)
+        streams = StreamSettings(start="first", lock=True)
+        async with here.member(topic, handler_of(seen), streams=streams):
+            await until(lambda: lock in log_of(caplog))
+            other.queue_delete(lock)
+            here.publish(topic, "x")
+            await seen.wait(1)
+    assert log_of(caplog).count("rabbitmqctl list_queues name owner_pid") == 1
+    assert "list_consumers" not in log_of(caplog)
+
+
+async def test_a_stream_that_was_made_anew_as_a_queue(here: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """No offset helps: it is said what it is now, and once it is resumed, it is consumed as that."""
+    seen, name = Seen(), unique("kind")
+    with channel(here.amqp_url) as it:
+        it.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
+        it.basic_publish("", name, b"old")
+        async with here.member([name], handler_of(seen), streams=StreamSettings(start="first")):
+            assert await seen.wait(1) == ["old"]
+            it.queue_delete(name)
+            it.queue_declare(name, durable=True)
+            it.basic_publish("", name, b"new")
+            await until(lambda: here.resources()[name].halted)
+            assert here.resources()[name].halted == "QueueMismatch"
+            assert f"Queue {name!r} is no stream any more" in log_of(caplog)
+            assert "reset-offsets" not in log_of(caplog)
+            here.coordinator.resume(name)
+            assert await seen.wait(2) == ["old", "new"]
+        it.queue_delete(name)
+
+
+@pytest.mark.parametrize("options", [{}, {"batch": Batch(2)}, {"order": "key"}], ids=["single", "batch", "by key"])
+@pytest.mark.parametrize("queue_type", ["classic", "quorum", "stream"])
+async def test_a_message_that_fails_over_lost_channels_is_given_up_all_the_same(
+    here: Place, queue_type: str, options: dict[str, Any]
+) -> None:
+    """Its failures are counted on where it comes again; otherwise it would hold up its partition for ever."""
+    tries, failed = [], 0
+
+    async def handle(got: Any) -> None:
+        if b"poison" in [it.body for it in (got if isinstance(got, list) else [got])]:
+            tries.append(got)
+            raise ValueError("poison")
+
+    def lose_channel(*_: object) -> None:
+        nonlocal failed
+        failed += 1
+        if failed in {1, 3}:
+            member.connection.submit(lambda: 1 / 0)
+
+    retries = Retries(4, first_ms=300, last_ms=300)
+    with new_topic(here.amqp_url, 1, queue_type) as topic:
+        here.publish(topic, "poison")
+        member = here.member(topic, handle, retries=retries, on_failure=lose_channel, on_error="halt", **options)
+        async with member:
+            await until(lambda: here.resources()[topic.queue_names[0]].halted)
+    assert len(tries) == 5
 
 
 async def test_a_consumer_timeout_is_told_and_the_message_comes_again_after_its_handler(
@@ -286,6 +347,37 @@ async def test_a_consumer_that_was_cancelled_subscribes_again(here: Place, caplo
             await seen.wait(2)
             assert member.tenures[name].token == token
     assert here.journal("abandoned") == []
+
+
+async def test_half_of_the_way_to_the_delivery_limit_is_told_once(
+    here: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Handovers alone can bring messages there that no handler was ever given; the log says what helps."""
+    seen = Seen()
+    with new_topic(here.amqp_url, 1, "quorum", delivery_limit=6) as topic, caplog.at_level(logging.WARNING):
+        here.publish(topic, 1, 2, 3)
+        for _ in range(2):
+            take_in_vain(here.amqp_url, topic.queue_names[0], ahead=3)
+        async with here.member(topic, as_coroutine(seen)):
+            await seen.wait(3)
+        assert "times before" not in caplog.text
+        here.publish(topic, 4, 5, 6)
+        for _ in range(3):
+            take_in_vain(here.amqp_url, topic.queue_names[0], ahead=3)
+        async with here.member(topic, as_coroutine(seen)):
+            assert await seen.wait(6) == ["1", "2", "3", "4", "5", "6"]
+    told = [it for it in caplog.messages if "was delivered 3 times before, of 6" in it]
+    assert len(told) == 1
+    assert "message m4 of" in told[0]
+
+
+def as_coroutine(seen: Seen) -> Any:
+    """A handler that notes what it is given."""
+
+    async def handle(delivery: Delivery) -> None:
+        seen.note(delivery)
+
+    return handle
 
 
 async def test_the_last_delivery_before_the_limit_is_told_and_the_broker_dead_letters(

@@ -4,27 +4,47 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 import pytest
 from pika.spec import BasicProperties
 from tests.cli_process import cobalance
-from tests.consumers import Place, Seen, bodies_in, channel, new_topic, until
+from tests.consumers import Place, Seen, bodies_in, channel, new_topic, place, until
 from tests.names import unique
 from tests.rabbitmq.wire.test_containment import publish_unreadable
 
-from cobalance.errors import UsageError
-from cobalance.rabbitmq import Delivery, Topic, grow_topic, read_dead_letters, replay_dead_letters
+from cobalance.errors import PublishFailed, UsageError
+from cobalance.rabbitmq import (
+    Delivery,
+    Topic,
+    drop_dead_letters,
+    grow_topic,
+    read_dead_letters,
+    replay_dead_letters,
+)
 from cobalance.rabbitmq.consume.dead_letters import DeadLetter
+from cobalance.rabbitmq.model.encoding import Encoded
 from cobalance.rabbitmq.model.retries import Retries
+from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.topics.broker import ready_messages
+from cobalance.rabbitmq.wire.header_table import HEADERS, entries, put_together, table_of, taken_apart
+from cobalance.rabbitmq.wire.pika_internals import Received
+from cobalance.servers import OwnRabbitMQ
 
 pytestmark = pytest.mark.anyio
 
 ONCE = Retries(1, first_ms=5)
 OPTIONS: dict[str, Any] = {"retries": ONCE, "on_error": "dead_letter"}
+
+
+@pytest.fixture(params=["asyncio", pytest.param("trio", marks=pytest.mark.thorough)])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """What becomes of a failed message is the same on both event loops."""
+    return str(request.param)
 
 
 @pytest.fixture(params=["classic", "quorum"])
@@ -48,6 +68,19 @@ async def given_up(here: Place, topic: Topic, handle: Any = refuse, **options: A
         it.basic_publish(topic.name, topic.routing_key(1), b"wrong", properties, mandatory=True)
     async with here.member(topic, handle, **(OPTIONS | options)):
         await until(lambda: ready_messages(here.amqp_url, [f"{topic.name}.dead"])[f"{topic.name}.dead"])
+
+
+async def refuse_oddly(delivery: Delivery) -> None:
+    """JSON may hold half a character, and so do names of files that are not UTF-8; here behind a lot of blanks."""
+    name = json.loads('"\\ud800"')
+    raise ValueError(f"unknown {delivery.body!r}: {name} {' ' * 100_000}{'a-' * 50_000}")
+
+
+async def test_any_error_can_be_said_of_a_dead_letter(here: Place, topic: Topic) -> None:
+    """Nothing that a message makes its handler say keeps it from the dead letters."""
+    await given_up(here, topic, refuse_oddly)
+    (letter,) = read_dead_letters(here.amqp_url, topic.name)
+    assert letter.error.startswith("ValueError: unknown b'wrong': \\ud800")
 
 
 async def test_a_dead_letter_says_what_was_wrong(here: Place, topic: Topic) -> None:
@@ -74,7 +107,7 @@ async def test_a_replayed_message_is_processed_as_it_was_published(here: Place, 
     async def handle(delivery: Delivery) -> None:
         seen.append(delivery)
 
-    (replayed,) = replay_dead_letters(here.amqp_url, topic.name)
+    (replayed,) = replay_dead_letters(here.amqp_url, topic.name, everything=True)
     assert replayed.message_id == "m1"
     async with here.member(topic, handle):
         await until(lambda: seen)
@@ -91,7 +124,7 @@ async def test_a_replayed_message_is_processed_as_it_was_published(here: Place, 
 async def test_a_message_that_is_replayed_twice_is_still_the_one_that_was_published(here: Place, topic: Topic) -> None:
     """First its handler gives it up, then RabbitMQ, whose headers name the queue that it was sent back to."""
     await given_up(here, topic)
-    replay_dead_letters(here.amqp_url, topic.name)
+    replay_dead_letters(here.amqp_url, topic.name, everything=True)
     with channel(here.amqp_url) as it:
         method: Any = next(it.consume(topic.queue_names[1]))[0]
         it.basic_reject(method.delivery_tag, requeue=False)
@@ -110,7 +143,7 @@ async def test_a_replayed_message_goes_to_nobody_but_its_own_queue(here: Place, 
     with channel(here.amqp_url) as it:
         other = str(it.queue_declare("", exclusive=True).method.queue)
         it.queue_bind(other, topic.name, topic.routing_key(1))
-        replay_dead_letters(here.amqp_url, topic.name)
+        replay_dead_letters(here.amqp_url, topic.name, everything=True)
         assert it.queue_declare(other, passive=True).method.message_count == 0
     assert ready_messages(here.amqp_url, [topic.queue_names[1]]) == {topic.queue_names[1]: 1}
 
@@ -121,7 +154,7 @@ async def test_a_message_of_a_topic_that_has_grown_is_replayed_to_where_it_is_co
     """Its own queue is drained, and nobody consumes it any more, or it is pruned."""
     await given_up(here, topic)
     grown = grow_topic(here.amqp_url, topic.name, 3)
-    replay_dead_letters(here.amqp_url, topic.name)
+    replay_dead_letters(here.amqp_url, topic.name, everything=True)
     assert ready_messages(here.amqp_url, [*topic.queue_names, *grown.queue_names]) == {
         **dict.fromkeys([*topic.queue_names, *grown.queue_names], 0),
         grown.queue_names[1]: 1,
@@ -174,7 +207,7 @@ async def test_looking_keeps_the_order_in_which_they_are_replayed(here: Place, t
     for most in (100, 40):
         assert len(read_dead_letters(here.amqp_url, topic.name, most=most)) == min(60, most)
         await until(lambda: ready_messages(here.amqp_url, [f"{topic.name}.dead"])[f"{topic.name}.dead"] == 60)
-    assert len(replay_dead_letters(here.amqp_url, topic.name)) == 60
+    assert len(replay_dead_letters(here.amqp_url, topic.name, everything=True)) == 60
     assert first_in(here.amqp_url, topic.queue_names[1], 60) == [str(number) for number in range(60)]
 
 
@@ -200,26 +233,100 @@ async def test_one_that_cannot_be_read_stays_and_the_others_are_replayed(
     assert read_dead_letters(here.amqp_url, topic.name) == []
 
 
+@contextmanager
+def topic_with_delivery_limit(url: str) -> Iterator[Topic]:
+    """RabbitMQ 4 gives every quorum queue a limit of 20; here the dead letters have it with any RabbitMQ."""
+    with new_topic(url, queue_type="quorum") as topic, channel(url) as it:
+        dead = f"{topic.name}.dead"
+        it.queue_delete(dead)
+        it.queue_declare(dead, durable=True, arguments={"x-queue-type": "quorum", "x-delivery-limit": 20})
+        yield topic
+
+
 @pytest.mark.parametrize("fails", [False, True], ids=["another id", "the first cannot be sent back"])
 async def test_what_is_not_settled_outlives_a_delivery_limit(here: Place, fails: bool) -> None:
-    """RabbitMQ 4 gives every quorum queue a limit of 20. All keep their order, though some were also listed."""
-    with new_topic(here.amqp_url, queue_type="quorum") as topic:
+    """All keep their order, though some were also listed."""
+    with topic_with_delivery_limit(here.amqp_url) as topic:
         dead = f"{topic.name}.dead"
-        with channel(here.amqp_url) as it:
-            it.queue_delete(dead)
-            it.queue_declare(dead, durable=True, arguments={"x-queue-type": "quorum", "x-delivery-limit": 20})
         here.publish(dead, *range(4))
         for times in range(25):
             await until(lambda: ready_messages(here.amqp_url, [dead])[dead] == 4)
             if fails:
                 with pytest.raises(UsageError, match="m0 does not say which queue"):
-                    replay_dead_letters(here.amqp_url, topic.name)
+                    replay_dead_letters(here.amqp_url, topic.name, everything=True)
             elif times < 15:
                 read_dead_letters(here.amqp_url, topic.name, most=2)
             else:
                 assert replay_dead_letters(here.amqp_url, topic.name, "m9") == []
         await until(lambda: ready_messages(here.amqp_url, [dead])[dead] == 4)
         assert bodies_in(here.amqp_url, dead) == ["0", "1", "2", "3"]
+
+
+async def test_what_cannot_be_read_outlives_a_delivery_limit(here: Place) -> None:
+    """Its deliveries are counted, and it is published again, without decoding it."""
+    with topic_with_delivery_limit(here.amqp_url) as topic:
+        dead = f"{topic.name}.dead"
+        publish_unreadable(here.amqp_url, dead)
+        for _ in range(25):
+            await until(lambda: ready_messages(here.amqp_url, [dead])[dead] == 1)
+            (letter,) = read_dead_letters(here.amqp_url, topic.name)
+            assert letter.error == "its headers cannot be read (ValueError)"
+
+
+def test_who_may_not_publish_cannot_look_at_what_that_would_delete(private_rabbitmq: OwnRabbitMQ) -> None:
+    """The error says which permission is missing."""
+    url = private_rabbitmq.url
+    private_rabbitmq.control("add_user", "reader", "reader")
+    private_rabbitmq.control("set_permissions", "reader", "", "", ".*")
+    with place(url) as here, topic_with_delivery_limit(url) as topic:
+        here.publish(f"{topic.name}.dead", "x")
+        for _ in range(25):
+            with pytest.raises(PublishFailed, match=r"Nothing was taken out .* permission to write"):
+                read_dead_letters(url.replace("guest:guest", "reader:reader"), topic.name)
+        assert bodies_in(url, f"{topic.name}.dead") == ["x"]
+    private_rabbitmq.control("delete_user", "reader")
+
+
+def test_an_alarm_keeps_dead_letters_from_being_looked_at(private_rabbitmq: OwnRabbitMQ) -> None:
+    """They could not be published again, so that each look would bring RabbitMQ closer to deleting them."""
+    with place(private_rabbitmq.url) as here, topic_with_delivery_limit(private_rabbitmq.url) as topic:
+        here.publish(f"{topic.name}.dead", "x")
+        private_rabbitmq.control("set_vm_memory_high_watermark", "0.000001")
+        try:
+            with pytest.raises(PublishFailed, match="during an alarm"):
+                read_dead_letters(here.amqp_url, topic.name)
+        finally:
+            private_rabbitmq.control("set_vm_memory_high_watermark", "0.4")
+        with connected(here.amqp_url) as admin, admin.channel(topic.name) as it:
+            _, properties, _ = it.basic_get(f"{topic.name}.dead")
+        assert properties is not None
+        assert (properties.headers or {}).get("x-delivery-count", 0) == 0
+
+
+ODD = {
+    b"price": b"d" + struct.pack(">d", 9.99),
+    b"large": b"d" + struct.pack(">d", 1e20),
+    b"small": b"f" + struct.pack(">f", 0.5),
+    b"\xff": b"S" + struct.pack(">I", 2) + b"\xff\xfe",
+}
+"""Headers of other clients: pika cannot write what it reads of these."""
+
+
+async def test_headers_of_other_clients_are_replayed_as_they_are(here: Place, topic: Topic) -> None:
+    """Also when the message has been dead-lettered by a group, and was listed often."""
+    with channel(here.amqp_url) as it:
+        odd = Encoded(put_together({HEADERS: table_of(ODD)}))
+        it.basic_publish(topic.name, topic.routing_key(1), b"wrong", odd, mandatory=True)
+    async with here.member(topic, refuse, **OPTIONS):
+        await until(lambda: ready_messages(here.amqp_url, [f"{topic.name}.dead"])[f"{topic.name}.dead"])
+    for _ in range(12):
+        assert len(read_dead_letters(here.amqp_url, topic.name)) == 1
+    assert len(replay_dead_letters(here.amqp_url, topic.name, everything=True)) == 1
+    with connected(here.amqp_url) as admin, admin.channel(topic.name) as it:
+        _, properties, _ = next(it.consume(topic.queue_names[1]))
+    assert isinstance(properties, Received)
+    headers = entries(taken_apart(properties.encoded)[HEADERS])
+    assert {name: headers.get(name) for name in ODD} == ODD
 
 
 async def test_what_rabbitmq_moved_by_itself_can_be_replayed_too(here: Place, topic: Topic) -> None:
@@ -297,10 +404,10 @@ async def test_a_publisher_has_no_say_in_where_a_replay_goes(here: Place, topic:
             it.basic_publish("", f"{topic.name}.dead", b"pay mallory", made_up, mandatory=True)
         await until(lambda: ready_messages(here.amqp_url, [f"{topic.name}.dead"])[f"{topic.name}.dead"])
         if has_died:
-            replay_dead_letters(here.amqp_url, topic.name)
+            replay_dead_letters(here.amqp_url, topic.name, everything=True)
         else:
             with pytest.raises(UsageError, match="has its dead letters elsewhere"):
-                replay_dead_letters(here.amqp_url, topic.name)
+                replay_dead_letters(here.amqp_url, topic.name, everything=True)
         assert ready_messages(here.amqp_url, [payroll.queue_names[0], topic.queue_names[1]]) == {
             payroll.queue_names[0]: 0,
             topic.queue_names[1]: int(has_died),
@@ -324,7 +431,7 @@ async def test_a_dead_letter_goes_back_to_where_it_died_whatever_its_publisher_w
         await until(lambda: len(read_dead_letters(here.amqp_url, topic.name)) == 2)
     letters = read_dead_letters(here.amqp_url, topic.name)
     assert {it.message_id: it.queue for it in letters} == {"rejected": own, "wrong": own}
-    replay_dead_letters(here.amqp_url, topic.name)
+    replay_dead_letters(here.amqp_url, topic.name, everything=True)
     assert ready_messages(here.amqp_url, [own, other]) == {own: 2, other: 0}
 
 
@@ -366,7 +473,7 @@ async def test_a_queue_that_is_no_partition_can_have_its_dead_letters_there(here
     here.publish(name, "wrong")
     async with here.member([name], refuse, **OPTIONS):
         await until(lambda: ready_messages(here.amqp_url, [f"{name}.dead"])[f"{name}.dead"])
-    replay_dead_letters(here.amqp_url, name)
+    replay_dead_letters(here.amqp_url, name, everything=True)
     assert bodies_in(here.amqp_url, name) == ["wrong"]
     with channel(here.amqp_url) as it:
         it.queue_delete(name)
@@ -511,8 +618,30 @@ async def test_a_message_that_expired_goes_back_to_its_queue_whatever_its_publis
         claim = {"x-death": [{"queue": victim, "reason": "rejected", "count": 1, "exchange": "", "routing-keys": []}]}
         it.basic_publish("", name, b"pay 1000", BasicProperties(headers=claim), mandatory=True)
         await until(lambda: ready_messages(here.amqp_url, [f"{name}.dead"])[f"{name}.dead"])
-        (replayed,) = replay_dead_letters(here.amqp_url, name)
+        (replayed,) = replay_dead_letters(here.amqp_url, name, everything=True)
         assert (replayed.queue, replayed.error) == (name, "expired")
         assert ready_messages(here.amqp_url, [victim]) == {victim: 0}
         for queue in (victim, name, f"{name}.dead"):
             it.queue_delete(queue)
+
+
+@pytest.mark.parametrize("settle", [drop_dead_letters, replay_dead_letters])
+@pytest.mark.parametrize(
+    ("ids", "everything", "complaint"),
+    [
+        ((), False, "everything=True"),
+        (("m1",), True, "everything=True"),
+        ((["m1"],), False, "id of a message"),
+        ((), 1, "everything"),
+    ],
+    ids=["an empty selection", "both", "a list", "a number"],
+)
+def test_no_ids_are_not_all_messages(
+    settle: Callable[..., Any], ids: tuple[Any, ...], everything: Any, complaint: str, here: Place
+) -> None:
+    """What a program selected may be nothing: it deletes or replays nothing then."""
+    with new_topic(here.amqp_url) as topic:
+        here.publish(f"{topic.name}.dead", 1)
+        with pytest.raises(UsageError, match=complaint):
+            settle(here.amqp_url, topic.name, *ids, everything=everything)
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["1"]

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from cobalance.errors import UnknownGroup, Unreachable
@@ -59,6 +60,34 @@ async def test_a_redis_that_is_lost_during_a_look_ends_nobody() -> None:
             await found.wait()
         tasks.cancel_scope.cancel()
     assert declared[0] == (("q",), 5)
+
+
+class Unchanged(Flaky):
+    """Has not changed for long, and would be looked at in an hour."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks, self.again = 0, threading.Event()
+
+    def look(self, *_: object) -> Look:
+        self.looks += 1
+        if self.looks > 1:
+            self.again.set()
+        return Look(None, again_in_ms=3_600_000)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_who_wants_to_look_often_does() -> None:
+    """Also where a source has not changed for long: there are others, and the program says how soon they are noticed."""
+    unchanged: Any = Unchanged()
+    discovery = Discovery(
+        *(unchanged, unchanged), refresh_ms=1, is_head=lambda: True, is_connected=lambda: True, declare=lambda *_: None
+    )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(discovery.run)
+        assert await anyio.to_thread.run_sync(unchanged.again.wait, 10)
+        tasks.cancel_scope.cancel()
 
 
 class Slow(Flaky):

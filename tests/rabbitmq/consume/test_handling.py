@@ -11,9 +11,11 @@ from typing import Any
 import anyio
 import anyio.from_thread
 import anyio.lowlevel
+import attrs
 import pytest
-from tests.consumers import Place, Seen, bodies_in, new_topic, until
+from tests.consumers import SETTINGS, Place, Seen, bodies_in, new_topic, until
 
+from cobalance.group.tenure import Tenure
 from cobalance.rabbitmq import Delivery
 from cobalance.rabbitmq.model.batches import Batch
 from cobalance.rabbitmq.model.retries import Retries
@@ -167,6 +169,26 @@ async def test_a_halted_partition_waits_for_an_operator(
     assert other.bodies == []
 
 
+@pytest.mark.parametrize(
+    ("name", "halted"),
+    [("", "Exception"), ("a\nb c:d,e|f@=", "a_b_c_d_e_f_"), ("Überlauf", "Überlauf"), ("A" * 5_000, "A" * 100)],
+    ids=["empty", "several words", "not English", "long"],
+)
+async def test_a_partition_is_halted_whatever_the_exception_is_called(here: Place, name: str, halted: str) -> None:
+    """The coordinator takes one word for it, and would only pause the partition otherwise."""
+
+    async def fail(_: Delivery) -> None:
+        raise type(name, (Exception,), {})("x")
+
+    with new_topic(here.amqp_url) as topic:
+        (queue,) = topic.queue_names
+        here.publish(topic, 1)
+        async with here.member(topic, fail, retries=0, on_error="halt", log_exceptions=False):
+            await until(lambda: here.resources()[queue].halted)
+            assert here.resources()[queue].halted == halted
+            assert await anyio.to_thread.run_sync(here.coordinator.resume, queue) == {queue: "OK"}
+
+
 async def test_raising_ends_the_membership_and_keeps_the_message(here: Place, wrap: Wrap) -> None:
     """The exception ends the membership if configured, and a supervisor decides."""
     seen = Seen()
@@ -254,6 +276,43 @@ async def test_a_drain_finishes_the_running_batch(here: Place) -> None:
     assert [entry.kind for entry in here.journal("released", "abandoned", "forced")] == ["released"]
 
 
+@pytest.mark.parametrize("first_asked", ["by the leave", "by a join"])
+async def test_a_deadline_that_is_moved_forward_is_heard(here: Place, first_asked: str) -> None:
+    """Only half of the shorter time is for what has arrived: the leave ends well, and nothing is forced."""
+    begun, asked, finish = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def handle(_: Delivery) -> None:
+        begun.set()
+        await finish.wait()
+
+    async def note(tenure: Tenure) -> None:
+        await tenure.wait_draining()
+        asked.set()
+
+    is_long = first_asked == "by a join"
+    with new_topic(here.amqp_url, partitions=2 if is_long else 1) as topic:
+        for partition in range(topic.partitions):
+            here.publish(topic, 0, 1, 2, partition=partition)
+        options = {
+            "settings": attrs.evolve(SETTINGS, revocation_timeout_ms=60_000 if is_long else 4_000),
+            "member": MemberSettings(drain_timeout_ms=4_000 if is_long else 60_000),
+        }
+        group, other = here.member(topic, handle, **options), here.member(topic, handle, **options)
+        async with anyio.create_task_group() as tasks, group:
+            await begun.wait()
+            workers: list[Any] = [group._roster.find(it.resource, it.token).worker for it in group.tenures.values()]  # type: ignore[union-attr]
+            async with other:
+                if is_long:
+                    for tenure in group.tenures.values():
+                        tasks.start_soon(note, tenure)
+                    await asked.wait()
+                tasks.start_soon(group.leave)
+                await until(lambda: all(it.stopping for it in workers), within_s=3)
+                finish.set()
+                await group.wait_left()
+    assert here.journal("forced", "abandoned") == []
+
+
 class Blocking:
     """A plain handler that blocks in its first message until it is released."""
 
@@ -297,7 +356,7 @@ async def test_a_hung_thread_that_does_not_end_is_named(here: Place, caplog: pyt
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 1)
         own = MemberSettings(max_processing_ms=300, drain_timeout_ms=200)
-        async with here.member(topic, blocking.handle, member=own):
+        async with here.member(topic, blocking.handle, member=own, settings=SETTINGS):
             try:
                 await until(lambda: "it is hung" in caplog.text)
                 async with here.member(topic, as_coroutine(other.note)):
@@ -317,7 +376,7 @@ async def test_a_process_never_begins_a_partition_beside_its_own_hung_thread(
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 1, 2)
         own = MemberSettings(max_processing_ms=300, drain_timeout_ms=200)
-        async with here.member(topic, blocking.handle, member=own):
+        async with here.member(topic, blocking.handle, member=own, settings=SETTINGS):
             try:
                 await until(lambda: caplog.text.count("it is hung") > 1)
                 assert len(blocking.begun) == 1
@@ -348,3 +407,42 @@ async def test_a_thread_begins_nothing_more_once_its_tenure_was_cancelled(here: 
     assert [body for token, body in blocking.begun if token == tokens[0]] == ["1"]
     assert [body for token, body in blocking.begun if token == tokens[1]] == ["2", "3", "4"]
     assert blocking.most_at_a_time == 1
+
+
+class Neither(Exception):
+    """Neither true nor false, like an array of NumPy's."""
+
+    def __bool__(self) -> bool:
+        raise TypeError("neither")
+
+
+class Empty(Exception):
+    """False, like an empty list."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("kind", [Neither, Empty])
+@pytest.mark.parametrize("is_plain", [True, False], ids=["plain", "async"])
+async def test_an_exception_that_is_not_true_is_a_failure_as_any_other(
+    here: Place, kind: type[Exception], is_plain: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ends no membership, and its traceback is logged without secrets."""
+
+    def fail(_: Delivery) -> None:
+        raise kind("cannot reach redis://:s3cret@host")
+
+    async def fail_async(delivery: Delivery) -> None:
+        fail(delivery)
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, "1")
+        handler = fail if is_plain else fail_async
+        async with here.member(topic, handler, retries=0, on_error="halt") as member:
+            await until(lambda: here.resources()[topic.queue_names[0]].halted)
+            assert member.failed is None
+        assert here.resources()[topic.queue_names[0]].halted == kind.__name__
+    told = [it for it in caplog.records if it.name == "cobalance.rabbitmq" and it.levelno == logging.ERROR]
+    assert ["in fail\n" in str(it.exc_text) for it in told] == [True]
+    assert "s3cret" not in caplog.text + str([it.exc_info for it in told])

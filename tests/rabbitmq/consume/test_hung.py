@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import anyio
+import attrs
 import pytest
 import sniffio
 from tests.consumers import Place, Seen, bodies_in, new_topic, until
@@ -131,7 +132,8 @@ async def test_a_handler_that_does_not_stop_is_not_told_so_in_a_loop(
     with new_topic(here.amqp_url) as topic:
         here.publish(topic, 1, 2)
         options: Any = {"retries": 9, "on_error": "dead_letter"}
-        async with here.member(topic, deaf.handle, member=OWN, **options):
+        patient = attrs.evolve(OWN, max_processing_ms=1_000)  # a busy machine holds up others for 200 ms
+        async with here.member(topic, deaf.handle, member=patient, **options):
             try:
                 await until(lambda: deaf.cancellations)
                 async with here.member(topic, note, **options):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -51,8 +53,58 @@ async def test_what_was_acknowledged_does_not_come_again(here: Place, queue_type
             assert await again.wait(4) == ["0", "2", "3", "7"]
 
 
+async def test_nothing_is_left_of_a_tenure_that_is_over(here: Place) -> None:
+    """A member that works queues which come and go must not grow."""
+    seen, others = Seen(), Seen()
+
+    async def handle(delivery: Delivery) -> None:
+        seen.note(delivery)
+
+    async def handle_elsewhere(delivery: Delivery) -> None:
+        others.note(delivery)
+
+    def alive() -> list[str]:
+        gc.collect()
+        return [name for name, worker in workers.items() if worker() is not None]
+
+    with new_topic(here.amqp_url, 2) as topic:
+        for partition in (0, 1):
+            here.publish(topic, partition, partition=partition)
+        async with here.member(topic, handle) as member:
+            await seen.wait(2)
+            workers = {name: weakref.ref(worker) for name, worker in member._workers.items()}
+            async with here.member(topic, handle_elsewhere) as other:
+                await until(lambda: (len(member.tenures), len(other.tenures)) == (1, 1))
+                await until(lambda: alive() == list(member.tenures))
+
+
+async def test_what_is_settled_after_its_tenure_comes_again(here: Place) -> None:
+    """Too late is no mistake of the program's: it cannot know that the partition has moved."""
+    deliveries: list[Delivery] = []
+
+    async def handle(delivery: Delivery) -> None:
+        deliveries.append(delivery)
+
+    brief = attrs.evolve(SETTINGS, session_timeout_ms=1_000, revocation_timeout_ms=1_000)
+    with new_topic(here.amqp_url, 2) as topic:
+        async with here.member(topic, handle, ack="manual", settings=brief) as member:
+            await member.wait_held(*topic.queue_names)
+            for partition in (0, 1):
+                here.publish(topic, partition, partition=partition)
+            await until(lambda: len(deliveries) == 2)
+            async with here.member(topic, handle, ack="manual", settings=brief) as other:
+                await until(lambda: len(deliveries) == 3)
+                late = next(it for it in deliveries[:2] if it.queue == deliveries[2].queue)
+                await until(lambda: late.queue not in member._workers)
+                member.ack(late)
+                member.reject(late)
+                other.ack(deliveries[2])
+
+
 async def test_a_message_that_is_not_acknowledged_may_be_being_worked(here: Place) -> None:
-    """By code that blocks the event loop. What this process has no messages of goes to another one."""
+    """By code that blocks the event loop. What this process has no messages of goes to another one; as long as there is
+    none, it comes back now and then, and is not taken for poison.
+    """
     own = MemberSettings(max_processing_ms=300, drain_timeout_ms=300)
     patient = attrs.evolve(SETTINGS, revocation_timeout_ms=60_000)
     computes, goes_on = threading.Event(), threading.Event()
@@ -68,17 +120,26 @@ async def test_a_message_that_is_not_acknowledged_may_be_being_worked(here: Plac
             assert topic.queue_names[0] in member.tenures
             member.ack(delivery)
 
-    with new_topic(here.amqp_url, 2) as topic:
+    with new_topic(here.amqp_url, 3) as topic:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(anyio.to_thread.run_sync, lambda: anyio.run(blocked, topic))
             await anyio.to_thread.run_sync(computes.wait)
             names = topic.queue_names[1:]
             try:
+                await until(lambda: len(here.journal("abandoned")) >= 2 * len(names))
                 with anyio.fail_after(WITHIN_S):
                     async with Group(here.group, names, redis_url=here.redis_url, settings=patient) as other:
                         await other.wait_held(*names)
             finally:
                 goes_on.set()
+        assert here.journal("halted") == []
+        assert min(held_ms(here, "blocked")) > own.max_processing_ms
+
+
+def held_ms(here: Place, reason: str) -> list[int]:
+    """How long what was given up for this reason had been held."""
+    granted = {it.token: it.at_ms for it in here.journal("granted")}
+    return [it.at_ms - granted[it.token] for it in here.journal("abandoned") if it.reason == reason]
 
 
 # -- handlers that settle messages and fail all the same ---------------------------------------------------------------
@@ -299,7 +360,7 @@ async def test_an_unreadable_message_behind_unacknowledged_ones_is_said(
     here: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program that acknowledges ten at a time would wait for the tenth for ever."""
-    monkeypatch.setattr("cobalance.rabbitmq.partition.partition.UNSETTLED_MS", 100)
+    monkeypatch.setattr("cobalance.rabbitmq.partition.core.UNSETTLED_MS", 100)
     seen, deliveries = Seen(), list[Delivery]()
 
     async def handle(delivery: Delivery) -> None:

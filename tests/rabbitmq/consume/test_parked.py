@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.consumers import Place, Seen, bodies_in, channel, new_topic, until
 from tests.streams import new_stream
 
 from cobalance.errors import InvalidSettings, UsageError
 from cobalance.rabbitmq import Delivery, Topic
-from cobalance.rabbitmq.consume.parcels import Parcel
-from cobalance.rabbitmq.consume.parked import Parked
 from cobalance.rabbitmq.model.batches import Batch
 from cobalance.rabbitmq.model.retries import Retries
-from cobalance.rabbitmq.partition.acks import AckTracker, Progress
 from cobalance.rabbitmq.topics.broker import ready_messages
 
 pytestmark = pytest.mark.anyio
@@ -201,79 +195,3 @@ async def test_a_stream_is_refused(here: Place) -> None:
     with new_stream(here.amqp_url) as stream, pytest.raises(UsageError, match="stream"):
         async with here.member([stream.name], handle, retries=BY_KEY):
             pass
-
-
-# -- in virtual time ---------------------------------------------------------------------------------------------------
-
-
-class World:
-    """A queue, a member that parks, and a clock: `Parked` and `AckTracker` as used in production."""
-
-    def __init__(self, keys: list[int], failures: list[int]) -> None:
-        self.keys, self.failures = keys, list(failures)
-        self.held = set(range(1, len(keys) + 1))  # by RabbitMQ, unacknowledged
-        self.done: list[int] = []
-        self.parked, self.acks, self.now = Parked(), AckTracker(3, ahead=True), 0
-        self.tags: dict[Parcel, int] = {}
-
-    def deliver(self, tag: int) -> None:
-        self.acks.deliver(1)
-        parcel = Parcel((), key=self.keys[tag - 1])
-        self.tags[parcel] = tag
-        if not self.parked.queue(parcel):
-            self.attempt(parcel)
-        self.retry()
-
-    def retry(self) -> None:
-        """Retries what is due."""
-        while (parcel := self.parked.due(self.now)) is not None:
-            self.attempt(parcel)
-
-    def attempt(self, parcel: Parcel) -> None:
-        """Fails as often as planned for the message."""
-        tag = self.tags[parcel]
-        if self.failures[tag - 1]:
-            self.failures[tag - 1] -= 1
-            self.parked.park(parcel, self.now + 2)
-            return
-        self.done.append(tag)
-        self.parked.leave(parcel, self.now)
-        if self.acks.done(tag):
-            self.flush()
-
-    def flush(self) -> None:
-        """RabbitMQ would refuse tags that it does not hold."""
-        flush = self.acks.flush()
-        for tag in flush.singles:
-            assert tag in self.held
-            self.held.discard(tag)
-        if flush.ack is not None:
-            assert flush.ack in self.held
-            self.held = {tag for tag in self.held if tag > flush.ack}
-
-
-@given(st.data())
-def test_order_holds_within_keys_and_exactly_what_waits_comes_again(data: st.DataObject) -> None:
-    """Whatever fails and how often, whenever acknowledgements are sent, and wherever it is stopped."""
-    count = data.draw(st.integers(1, 12))
-    keys = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
-    failures = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
-    world, fresh = World(keys, failures), deque(range(1, count + 1))
-    for step in data.draw(st.lists(st.sampled_from(["deliver", "tick", "flush"]), max_size=40)):
-        if step == "deliver" and fresh:
-            world.deliver(fresh.popleft())
-        elif step == "tick":
-            world.now += 1
-            world.retry()
-        else:
-            world.flush()
-    for parcel in world.parked.clear():
-        world.acks.leave(world.tags[parcel])
-        world.acks.keep(world.tags[parcel])
-    world.flush()
-    assert world.acks.idle
-    assert world.acks.progress == Progress(len(world.done), len(world.done))
-    assert world.held == set(range(1, count + 1)) - set(world.done)
-    for key in set(keys):
-        of_key = [tag for tag in world.done if keys[tag - 1] == key]
-        assert of_key == [tag for tag in range(1, count + 1) if keys[tag - 1] == key][: len(of_key)]

@@ -29,7 +29,7 @@ async def test_one_bad_message_ends_no_process(here: Place, caplog: pytest.LogCa
         poisoned, _ = topic.queue_names
         async with AsyncExitStack() as stack:
             for _ in range(3):
-                await stack.enter_async_context(here.member(topic, handle, retries=ONCE))
+                await stack.enter_async_context(here.member(topic, handle, retries=ONCE, settings=SETTINGS))
             here.publish(topic, "bad", "next")
             await until(lambda: here.resources()[poisoned].paused_until_ms)
             assert here.resources()[poisoned].halted == "given up again and again (failed:ValueError)"

@@ -121,6 +121,25 @@ def test_what_the_program_describes() -> None:
 
 
 @pytest.mark.parametrize("described", [False, True], ids=["by name", "described"])
+async def test_a_queue_that_expires_is_warned_of(
+    here: Place, described: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A pause may outlast its expiry, and then it is deleted with its messages."""
+    name = unique("queue")
+    arguments: dict[str, Any] = {"x-queue-type": "classic", "x-expires": 600_000}
+    with channel(here.amqp_url) as it:
+        it.queue_declare(name, durable=True, arguments=arguments)
+    try:
+        with caplog.at_level("WARNING"):
+            async with Team(here, [Queue(name, arguments) if described else name]).member() as member:
+                await member.wait_held(name)
+        assert [it for it in caplog.messages if "x-expires=600000" in it and "with its messages" in it]
+    finally:
+        with channel(here.amqp_url) as it:
+            it.queue_delete(name)
+
+
+@pytest.mark.parametrize("described", [False, True], ids=["by name", "described"])
 async def test_an_auto_delete_queue_is_refused(here: Place, described: bool) -> None:
     """RabbitMQ would delete it, with the messages in it, at its first handover."""
     name = unique("queue")
@@ -128,7 +147,7 @@ async def test_an_auto_delete_queue_is_refused(here: Place, described: bool) -> 
     with channel(here.amqp_url) as it:
         it.queue_declare(name, durable=True, auto_delete=True)
     try:
-        with pytest.raises(UsageError, match="auto-delete"):
+        with pytest.raises(UsageError, match=r"auto-delete.*with x-expires it would be deleted"):
             async with Team(here, [source]).member():
                 pass
         with channel(here.amqp_url) as it:

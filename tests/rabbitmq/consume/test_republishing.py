@@ -14,6 +14,7 @@ from cobalance import servers
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import Delivery, Publisher, Topic, read_dead_letters, replay_dead_letters
 from cobalance.rabbitmq.consume.republishing import republished
+from cobalance.rabbitmq.model.encoding import Encoded
 from cobalance.rabbitmq.topics.broker import ready_messages
 
 pytestmark = pytest.mark.anyio
@@ -78,7 +79,7 @@ async def test_a_dead_letter_does_not_expire(here: Place, kind: str) -> None:
         assert (dead.expiration, dead.priority, dead.delivery_mode) == (None, 3, 2)
         (letter,) = read_dead_letters(here.amqp_url, topic.name)
         assert letter.expiration == TEN_MINUTES
-        replay_dead_letters(here.amqp_url, topic.name)
+        replay_dead_letters(here.amqp_url, topic.name, everything=True)
         back = first_in(here.amqp_url, topic.queue_names[0])
         assert (back.expiration, (back.headers or {}).get("x-cobalance-expiration")) == (None, TEN_MINUTES)
 
@@ -121,7 +122,7 @@ async def test_a_dead_letter_is_copied_to_nobody(here: Place) -> None:
 
 @pytest.fixture(scope="module")
 def alices_url(private_rabbitmq: servers.OwnRabbitMQ) -> str:
-    """The RabbitMQ of this module, as a user who is not the consumer's."""
+    """The RabbitMQ of these tests, as a user who is not the consumer's."""
     private_rabbitmq.control("add_user", "alice", "alice")
     private_rabbitmq.control("set_permissions", "alice", ".*", ".*", ".*")
     assert "guest:guest" in private_rabbitmq.url
@@ -141,7 +142,7 @@ async def test_what_another_user_published_is_dead_lettered_and_replayed(theirs:
             send(alices_url, topic, body, BasicProperties(user_id="alice"))
         await give_up(theirs, topic, 2)
         assert [it.user_id for it in read_dead_letters(theirs.amqp_url, topic.name)] == ["alice"] * 2
-        replay_dead_letters(theirs.amqp_url, topic.name)
+        replay_dead_letters(theirs.amqp_url, topic.name, everything=True)
         back = first_in(theirs.amqp_url, topic.queue_names[0])
         assert (back.user_id, (back.headers or {}).get("x-cobalance-user-id")) == (None, "alice")
         await give_up(theirs, topic, 2)
@@ -154,7 +155,7 @@ async def test_what_rabbitmq_dead_lettered_for_another_user_is_replayed(theirs: 
         send(alices_url, topic, b"x", BasicProperties(user_id="alice"))
         reject_first(theirs.amqp_url, topic.queue_names[0])
         await until(lambda: read_dead_letters(theirs.amqp_url, topic.name))
-        assert len(replay_dead_letters(theirs.amqp_url, topic.name)) == 1
+        assert len(replay_dead_letters(theirs.amqp_url, topic.name, everything=True)) == 1
         assert first_in(theirs.amqp_url, topic.queue_names[0]).user_id is None
 
 
@@ -168,11 +169,17 @@ async def test_what_another_user_published_may_be_listed_often(theirs: Place, al
             assert [it.user_id for it in read_dead_letters(theirs.amqp_url, topic.name)] == ["alice"]
 
 
+def decoded(properties: Encoded) -> BasicProperties:
+    it = BasicProperties()
+    it.decode(b"".join(properties.encode()))
+    return it
+
+
 def test_only_what_would_act_again_is_left_out() -> None:
     """Everything else is as it was published, and the original is not touched."""
     headers = {"CC": ["a"], "BCC": ["b"], "x-delivery-count": 3, "x-stream-offset": 7, "x-delay": 50, "tenant": "acme"}
     published = BasicProperties(headers=headers, expiration="5", user_id="alice", priority=4, reply_to="answers")
-    again = republished(published)
+    again = decoded(republished(published))
     assert again.headers == {
         "x-delay": 50,
         "tenant": "acme",
@@ -181,7 +188,13 @@ def test_only_what_would_act_again_is_left_out() -> None:
     }
     assert (again.expiration, again.user_id, again.priority, again.reply_to) == (None, None, 4, "answers")
     assert (published.headers, published.expiration, published.user_id) == (headers, "5", "alice")
-    assert republished(BasicProperties(headers={"CC": []})).headers is None
+    assert decoded(republished(BasicProperties(headers={"CC": []}))).headers is None
+
+
+def test_a_header_of_our_own_that_amqp_cannot_hold_is_left_out() -> None:
+    """The message has to arrive, whatever is said about it."""
+    own = {"x-cobalance-queue": "orders-1", "x-cobalance-error": "\ud800", "x-cobalance-failures": 2**70}
+    assert decoded(republished(BasicProperties(), own)).headers == {"x-cobalance-queue": "orders-1"}
 
 
 @pytest.mark.parametrize(
@@ -205,7 +218,7 @@ async def test_a_message_whose_headers_fill_a_frame_is_dead_lettered(here: Place
         error = letter.error.partition(":")[0]
         assert {name for name, value in known.items() if value is not None} | {error} - {"unknown"} == told
         if letter.queue is not None:
-            replay_dead_letters(here.amqp_url, topic.name)
+            replay_dead_letters(here.amqp_url, topic.name, everything=True)
             assert ready_messages(here.amqp_url, topic.queue_names) == {topic.queue_names[0]: 1}
 
 
@@ -217,7 +230,7 @@ async def test_what_fills_a_frame_is_sent_back_although_its_user_was_no_header(h
         await until(lambda: read_dead_letters(here.amqp_url, topic.name))
         (letter,) = read_dead_letters(here.amqp_url, topic.name)
         assert letter.queue == topic.queue_names[0]
-        replay_dead_letters(here.amqp_url, topic.name)
+        replay_dead_letters(here.amqp_url, topic.name, everything=True)
         assert ready_messages(here.amqp_url, topic.queue_names) == {topic.queue_names[0]: 1}
 
 

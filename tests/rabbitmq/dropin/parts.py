@@ -15,7 +15,7 @@ from cobalance.rabbitmq.dropin.connection import GroupConnection
 from cobalance.settings import GroupSettings
 
 SETTINGS = GroupSettings(
-    session_timeout_ms=1_000, heartbeat_interval_ms=200, revocation_timeout_ms=4_000, gather_ms=20, rejoin_grace_ms=0
+    session_timeout_ms=10_000, heartbeat_interval_ms=200, revocation_timeout_ms=10_000, gather_ms=20, rejoin_grace_ms=0
 )
 DEADLINE_S = 30
 

@@ -374,3 +374,23 @@ def test_a_fork_may_end(broker: Broker, group: str, tmp_path: Any, scope: str) -
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def test_it_is_ready_while_it_consumes(broker: Broker, group: str) -> None:
+    """As a probe in another thread sees it."""
+    (name,) = broker.declare(1)
+    broker.publish(name, "a")
+    seen = []
+
+    def on_message(channel: Any, method: Any, _: Any, __: bytes) -> None:
+        seen.append(connection.health)
+        channel.basic_ack(method.delivery_tag)
+        channel.stop_consuming()
+
+    with connect(broker, group) as connection:
+        channel = consume(connection, [name], on_message)
+        assert (connection.health.live, connection.health.ready) == (True, False)
+        channel.start_consuming()
+        assert (connection.health.live, connection.health.ready) == (True, False)
+    (while_it_consumes,) = seen
+    assert (while_it_consumes.state, while_it_consumes.ready, while_it_consumes.held) == ("member", True, 1)

@@ -189,7 +189,7 @@ def hand_over(holder: Member, successor: Member, running: Delivery, *, finish_bu
     partition.closed.add_done_callback(lambda _: successor.partition.start())
     closed = partition.release()
     holder.await_io()
-    assert partition.state is PartitionState.CONSUMING  # the release waits for the running handler
+    assert partition.state is PartitionState.DRAINING  # the release waits for the running handler
     for delivery in (running, *rest):
         partition.done(delivery)
     progress = closed.result(WAIT_S)

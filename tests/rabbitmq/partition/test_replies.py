@@ -9,18 +9,18 @@ from functools import partial
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+import anyio
 import pika
 import pytest
 from pika.spec import BasicProperties
 from tests.consumers import SETTINGS, Place, channel, new_topic, place, until
 from tests.faults.proxy import FaultProxy
-from tests.faults.secured import Secured
 from tests.names import unique
 from tests.streams import cut
 
 from cobalance import servers
 from cobalance.errors import PublishFailed, UsageError
-from cobalance.rabbitmq import Delivery, Publisher, Topic, create_topic
+from cobalance.rabbitmq import Delivery, Publisher, Topic, create_topic, read_dead_letters
 from cobalance.rabbitmq.model.batches import Batch
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.model.stream_settings import StreamSettings
@@ -32,6 +32,12 @@ from cobalance.settings import MemberSettings
 pytestmark = pytest.mark.anyio
 
 SOON = Retries(3, first_ms=5, last_ms=10)
+
+
+@pytest.fixture(params=["asyncio", pytest.param("trio", marks=pytest.mark.thorough)])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """What becomes of a reply is the same on both event loops."""
+    return str(request.param)
 
 
 @pytest.fixture
@@ -247,10 +253,158 @@ async def test_a_reply_that_is_not_confirmed_leaves_its_request_in_the_queue(her
             await until(lambda: here.journal("abandoned"))
             assert here.journal("abandoned")[0].reason == "failed:PublishFailed"
             assert it.queue_purge(full).method.message_count == 1
-            await until(lambda: ready_messages(here.amqp_url, [full])[full])
-            assert answers(here, full) == [("1", "c-1")]
-            await until(lambda: ready_messages(here.amqp_url, [full])[full])
+            await until(lambda: arrived(here.amqp_url, full))
+            first = answers(here, full)
+            await until(lambda: arrived(here.amqp_url, full))
+            assert sorted(first + answers(here, full)) == [("1", "c-1"), ("2", "c-2")]
         it.queue_delete(full)
+
+
+@pytest.fixture
+def full(amqp_url: str) -> Iterator[str]:
+    """A queue for replies that refuses them, as it holds one already."""
+    name = unique("full")
+    with channel(amqp_url) as it:
+        it.queue_declare(name, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+        it.basic_publish("", name, b"there")
+        yield name
+        it.queue_delete(name)
+
+
+class Answering:
+    """A handler that answers what asks for it, and an ``on_failure``."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+        self.failures: list[tuple[bytes, str, str]] = []
+
+    async def handle(self, delivery: Delivery) -> None:
+        self.seen.append(delivery.body)
+        if delivery.properties.reply_to:
+            delivery.reply(delivery.body)
+
+    def on_failure(self, delivery: Delivery, error: Exception) -> None:
+        assert isinstance(error, PublishFailed)
+        self.failures.append((delivery.body, error.outcome, str(error)))
+
+
+async def test_a_request_whose_reply_is_refused_for_good_is_dead_lettered(here: Place, full: str) -> None:
+    """As if its handler had failed, with retries, though what is tried again is the reply; the others go on."""
+    it = Answering()
+    options: dict[str, Any] = {"retries": Retries(2, first_ms=5), "on_error": "dead_letter"}
+    with new_topic(here.amqp_url) as topic:
+        ask(here, topic, full, "1")
+        here.publish(topic, "2", "3")
+        async with here.member(topic, it.handle, on_failure=it.on_failure, **options):
+            await until(lambda: read_dead_letters(here.amqp_url, topic.name))
+            await until(lambda: it.seen == [b"1", b"2", b"3"])
+        await until_worked(here, topic)
+        (letter,) = read_dead_letters(here.amqp_url, topic.name)
+    assert (letter.message_id, letter.failures) == ("m-1", 3)
+    assert letter.error.startswith(f"PublishFailed: RabbitMQ has refused the reply to {full!r}")
+    assert [failure[:2] for failure in it.failures] == [(b"1", "not_executed")] * 3
+    assert here.journal("abandoned") == []
+
+
+async def test_a_reply_that_is_refused_for_a_while_is_sent_again(here: Place, full: str) -> None:
+    """The handler has done its work, and is not called again."""
+    it = Answering()
+
+    made = threading.Event()
+
+    def make_room(*_: object) -> None:
+        """Once: it may have been refused again in the meantime, and the next time its reply is there."""
+        if not made.is_set():
+            made.set()
+            with channel(here.amqp_url) as other:
+                other.queue_purge(full)
+
+    with new_topic(here.amqp_url) as topic:
+        ask(here, topic, full, "1")
+        async with here.member(topic, it.handle, retries=SOON, on_failure=make_room):
+            await until(lambda: answers(here, full) == [("1", "c-1")])
+        await until_worked(here, topic)
+    assert it.seen == [b"1"]
+    assert here.journal("abandoned") == []
+
+
+@pytest.fixture(scope="module")
+def frugal_rabbitmq() -> Iterator[servers.OwnRabbitMQ]:
+    """A RabbitMQ that takes a thousand bytes at most."""
+    with servers.private_rabbitmq(settings={"max_message_size": "1000"}) as server:
+        yield server
+
+
+async def test_a_reply_larger_than_rabbitmq_takes_fails_its_request_alone(
+    frugal_rabbitmq: servers.OwnRabbitMQ, here: Place, replies: str
+) -> None:
+    """RabbitMQ closes the channel over it, each time: so it is not sent again, and those sent beside it are."""
+    url = frugal_rabbitmq.url
+    with new_topic(url) as topic:
+        there, it = Place(url, here.redis_url), Answering()
+
+        async def handle(delivery: Delivery) -> None:
+            await it.handle(delivery)
+            if delivery.body == b"2":
+                delivery.reply(b"x" * 2_000)
+
+        with channel(url) as other:
+            other.queue_declare(replies)
+        ask(there, topic, replies, "1", "2", "3")
+        async with there.member(topic, handle, on_error="dead_letter", on_failure=it.on_failure):
+            await until(lambda: read_dead_letters(url, topic.name))
+            await until_worked(there, topic)
+        assert set(answers(there, replies)) == {("1", "c-1"), ("3", "c-3")}
+        (letter,) = read_dead_letters(url, topic.name)
+        assert (letter.message_id, letter.failures) == ("m-2", 1)
+        assert sorted(it.seen) == [b"1", b"2", b"3"]
+        there.close()
+
+
+async def test_what_was_finished_behind_a_request_that_stays_is_not_repeated(here: Place, full: str) -> None:
+    """Only the request comes again, for as long as nobody takes its reply."""
+    it = Answering()
+    with new_topic(here.amqp_url) as topic:
+        ask(here, topic, full, "1")
+        here.publish(topic, "2", "3")
+        async with here.member(topic, it.handle, retries=Retries(1, first_ms=300)):
+            await until(lambda: len(here.journal("abandoned")) == 2)
+    assert here.journal("abandoned")[0].reason == "failed:PublishFailed"
+    assert it.seen.count(b"1") >= 2
+    assert (it.seen.count(b"2"), it.seen.count(b"3")) == (1, 1)
+
+
+@pytest.mark.parametrize("queue_type", ["classic", "stream"])
+async def test_a_reply_that_is_refused_can_halt_the_partition(here: Place, full: str, queue_type: str) -> None:
+    """As any other failure."""
+    it = Answering()
+    with new_topic(here.amqp_url, 1, queue_type) as topic:
+        ask(here, topic, full, "1")
+        async with here.member(topic, it.handle, retries=0, on_error="halt"):
+            await until(lambda: here.resources()[topic.queue_names[0]].halted)
+    assert here.resources()[topic.queue_names[0]].halted == "PublishFailed"
+
+
+async def test_a_reply_that_is_refused_can_end_the_membership(here: Place, full: str) -> None:
+    """The request stays in its queue."""
+    with new_topic(here.amqp_url) as topic:
+        ask(here, topic, full, "1")
+        member = here.member(topic, Answering().handle, retries=0, on_error="raise")
+        with pytest.raises(PublishFailed, match="refused the reply"), anyio.fail_after(20):
+            async with member:
+                await member.wait_left()
+        assert ready_messages(here.amqp_url, topic.queue_names) == {topic.queue_names[0]: 1}
+
+
+async def test_a_partition_is_handed_over_while_a_refused_reply_waits(here: Place, full: str) -> None:
+    """The next holder has the request, and answers it."""
+    it = Answering()
+    with new_topic(here.amqp_url) as topic:
+        ask(here, topic, full, "1")
+        later = Retries(3, first_ms=600_000, last_ms=600_000)
+        async with here.member(topic, it.handle, retries=later, on_failure=it.on_failure):
+            await until(lambda: it.failures)
+        assert ready_messages(here.amqp_url, topic.queue_names) == {topic.queue_names[0]: 1}
 
 
 async def test_a_connection_that_is_lost_over_a_reply_moves_nothing(here: Place, replies: str) -> None:
@@ -284,9 +438,9 @@ def amqp(amqp_url: str) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture
-def alarmed(secured_rabbitmq: Secured) -> Iterator[Alarm]:
+def alarmed(private_rabbitmq: servers.OwnRabbitMQ) -> Iterator[Alarm]:
     """A RabbitMQ that can be made short of memory."""
-    alarm = Alarm(secured_rabbitmq.server)
+    alarm = Alarm(private_rabbitmq)
     yield alarm
     alarm.end()
 
@@ -498,7 +652,7 @@ async def test_no_commit_passes_a_request_whose_reply_was_refused(
     async def handle(deliveries: list[Delivery]) -> None:
         deliveries[0].reply(b"1")
         member.ack(deliveries[0])
-        await until(lambda: "The request is answered again" in caplog.text)
+        await until(lambda: "its reply is sent again" in caplog.text)
         try:
             await member.commit(deliveries[-1].queue, deliveries[-1].offset or 0)
         except PublishFailed as error:

@@ -49,6 +49,16 @@ def test_headers_that_amqp_cannot_hold(headers: Any, complaint: str) -> None:
     assert len(str(raised.value)) < 500
 
 
+@pytest.mark.parametrize("name", ["CC", "BCC"])
+@pytest.mark.parametrize("value", [5, "x", None, [5], {"a": "b"}, ["a", b"b"]], ids=repr)
+def test_headers_that_rabbitmq_reads_itself(name: str, value: Any) -> None:
+    """It would close the channel, and whatever is under way there would be lost or in doubt; other lists it ignores."""
+    with pytest.raises(UsageError, match=rf"headers\['{name}'\] are an object of type .*: RabbitMQ sends copies"):
+        encode_properties(BasicProperties(), {name: value})
+    kept = {name: ["1", "2"], "cc": 5}
+    assert decoded(encode_properties(BasicProperties(), kept)).headers == kept
+
+
 def test_a_value_is_not_shown() -> None:
     """It may be confidential."""
     with pytest.raises(UsageError) as raised:

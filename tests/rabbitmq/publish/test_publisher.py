@@ -98,7 +98,7 @@ def test_a_message_is_persistent_stamped_and_in_its_place(amqp_url: str, topic: 
     with broker(amqp_url) as channel:
         got = [get(channel, topic.queue_names[partitions[0]])[1] for _ in range(2)]
     assert got[0].message_id != got[1].message_id
-    assert (got[0].delivery_mode, got[0].headers) == (2, {"kind": "order"})
+    assert (got[0].delivery_mode, got[0].headers) == (2, {"x-partition-key": "order-1", "kind": "order"})
     assert got[0].timestamp
 
 
@@ -282,8 +282,8 @@ def test_headers_larger_than_a_frame(amqp_url: str, topic: Topic) -> None:
     with Publisher(amqp_url, topic) as publisher:
         neighbour = publisher.publish("a", b"x", wait=False)
         with pytest.raises(UsageError, match=r"headers take 200,0.. bytes, more than the 131,0.. that RabbitMQ"):
-            publisher.publish("a", b"x", {"large": b"x" * 200_000})
-        publisher.publish("a", b"y" * 200_000, {"just": b"x" * 131_000})
+            publisher.publish(None, b"x", {"large": b"x" * 200_000})
+        publisher.publish(None, b"y" * 200_000, {"just": b"x" * 131_000})
         neighbour.result(WAIT_S)
 
 
@@ -320,7 +320,7 @@ def test_all_properties_of_a_message(amqp_url: str, topic: Topic) -> None:
         "guest",
     )
     assert (got.priority, got.expiration, got.timestamp) == (3, "60000", int(moment.timestamp()))
-    assert (got.delivery_mode, got.headers) == (1, {"h": 1})
+    assert (got.delivery_mode, got.headers) == (1, {"x-partition-key": "a", "h": 1})
     assert plain.message_id
     assert plain.content_type is None
 

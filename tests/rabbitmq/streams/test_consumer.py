@@ -29,7 +29,9 @@ WAIT_S = 60
 class Reader:
     """A stream consumer as seen by a thread."""
 
-    def __init__(self, connection: BrokerConnection, stream: Stream, after: int, **options: Any) -> None:
+    def __init__(
+        self, connection: BrokerConnection, stream: Stream, after: int, *, lock: bool = False, **options: Any
+    ) -> None:
         self.connection = connection
         self.events = queue.SimpleQueue[PartitionEvent]()
         self.ready = threading.Event()
@@ -40,6 +42,7 @@ class Reader:
             after=after,
             on_ready=self.ready.set,
             on_event=self._note,
+            lock=f"lock.{stream.name}" if lock else None,
             **options,
         )
 
@@ -187,7 +190,7 @@ def test_a_stream_that_is_empty_is_doubted_until_it_is_not(
     reader: Callable[..., Reader], stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An empty stream proves nothing yet; its first message does."""
-    monkeypatch.setattr("cobalance.rabbitmq.streams.consumer.DOUBT_MS", 100.0)
+    monkeypatch.setattr("cobalance.rabbitmq.streams.continuity.DOUBT_MS", 100.0)
     monkeypatch.setattr("cobalance.rabbitmq.streams.probe.SILENCE_MS", 100.0)
     stream.make_anew()
     it = reader(stream, 19).start()
@@ -272,7 +275,7 @@ def test_a_reader_that_rabbitmq_leaves_behind_ends(
     reader: Callable[..., Reader], amqp_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RabbitMQ may do so when it drops the segment behind the one that is read; its successor meets the gap."""
-    monkeypatch.setattr("cobalance.rabbitmq.streams.consumer.STALL_MS", Backoff(50, 200))
+    monkeypatch.setattr("cobalance.rabbitmq.streams.continuity.STALL_MS", Backoff(50, 200))
     with new_stream(amqp_url, 3, TINY) as stream:
         it = reader(stream, -1, prefetch=1).start()
         (delivery,) = it.take(1)
@@ -295,7 +298,7 @@ def test_so_does_a_reader_that_never_got_anything(
         far = {offset: 1_000_000 if at == 0 else at for offset, at in arguments.items()}
         return consume(channel, name, got, arguments=far, **options)
 
-    monkeypatch.setattr("cobalance.rabbitmq.streams.consumer.STALL_MS", Backoff(50, 200))
+    monkeypatch.setattr("cobalance.rabbitmq.streams.continuity.STALL_MS", Backoff(50, 200))
     monkeypatch.setattr(Channel, "basic_consume", far_behind)
     error = reader(stream, -1).start().events.get(timeout=WAIT_S).error
     assert isinstance(error, ChannelLost)
@@ -313,7 +316,7 @@ def test_a_reader_at_the_end_of_its_stream_stays(
         return first_offset(*arguments)
 
     module = "cobalance.rabbitmq.streams.consumer"
-    monkeypatch.setattr(f"{module}.STALL_MS", Backoff(20, 1_000))
+    monkeypatch.setattr("cobalance.rabbitmq.streams.continuity.STALL_MS", Backoff(20, 1_000))
     monkeypatch.setattr(f"{module}.first_offset", note)
     it = reader(stream, -1).start()
     count = stream._published

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from tests.consumers import Place, place, until
-from tests.names import unique
 from tests.rabbitmq.streams.test_reading_marks import is_marked
 from tests.reading import Reading, committed, member
 from tests.streams import Stream, new_stream
@@ -42,10 +41,9 @@ def stream(amqp_url: str) -> Iterator[Stream]:
 
 @pytest.fixture
 def here(amqp_url: str, redis_url: str) -> Iterator[Place]:
-    """Real servers, and a group that its first member creates."""
+    """Real servers, and a group that seems to have been created by its first member."""
     with place(amqp_url, redis_url) as it:
-        it.group = unique("interrupted")
-        it.coordinator = type(it.coordinator)(it.coordinator.transport, it.group)
+        it.doubt_offsets()
         yield it
 
 

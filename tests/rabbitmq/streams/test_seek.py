@@ -10,13 +10,16 @@ import anyio.lowlevel
 import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker
-from tests.consumers import Place, channel, new_topic, until
+from tests.consumers import Place, channel, new_topic, place, until
 from tests.reading import WITHIN_S, Reading, committed, member, settings
 from tests.streams import Stream, connected, new_stream
 
 from cobalance import ConsumerGroup, Delivery, Tenure
 from cobalance.errors import NotHeld, UsageError
 from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.rabbitmq.wire.lock_queue import lock_name
+
+RESOURCE_LOCKED = 405
 
 pytestmark = pytest.mark.anyio
 
@@ -210,11 +213,11 @@ async def test_a_lock_makes_a_stream_guarded(here: Place, stream: Stream, amqp_u
         return held is not None and held.guarded
 
     def occupy(connection: BrokerConnection) -> None:
-        connection.open_channel(lambda it: it.queue_declare(f"lock.{stream.name}", exclusive=True))
+        connection.open_channel(lambda it: it.queue_declare(lock_name(here.group, stream.name), exclusive=True))
 
     with connected(amqp_url, "another") as other:
         other.submit(lambda: occupy(other))
-        await until(lambda: lock_is_taken(amqp_url, stream))
+        await until(lambda: lock_is_taken(here, stream))
         async with member(here, stream, reading, lock=True) as group:
             await until(lambda: committed(here, stream) == -1)
             assert not guarded(group)
@@ -222,17 +225,26 @@ async def test_a_lock_makes_a_stream_guarded(here: Place, stream: Stream, amqp_u
             other.close()
             await reading.wait(10)
             await until(lambda: guarded(group))
-    assert not lock_is_taken(amqp_url, stream)
+    assert not lock_is_taken(here, stream)
 
 
-def lock_is_taken(amqp_url: str, stream: Stream) -> bool:
+async def test_groups_do_not_lock_each_other_out(here: Place, stream: Stream) -> None:
+    """Each reads everything; the lock is for the members of one group."""
+    mine, theirs = Reading(), Reading()
+    with place(here.amqp_url, here.redis_url) as other:
+        async with member(here, stream, mine, lock=True), member(other, stream, theirs, lock=True):
+            await mine.wait(10)
+            await theirs.wait(10)
+
+
+def lock_is_taken(here: Place, stream: Stream) -> bool:
     """Whether another connection has the lock queue."""
-    with pika.BlockingConnection(pika.URLParameters(amqp_url)) as connection:
+    with pika.BlockingConnection(pika.URLParameters(here.amqp_url)) as connection:
         try:
-            connection.channel().queue_declare(f"lock.{stream.name}", exclusive=True)
-        except ChannelClosedByBroker:
-            return True
-    return False
+            connection.channel().queue_declare(lock_name(here.group, stream.name), passive=True)
+        except ChannelClosedByBroker as error:
+            return error.reply_code == RESOURCE_LOCKED
+    raise AssertionError("an exclusive queue is open to its own connection only")
 
 
 async def test_without_a_lock_it_is_not(here: Place, stream: Stream) -> None:

@@ -110,7 +110,7 @@ async def test_an_unknown_offset_can_mean_the_first(
 ) -> None:
     """Some messages may be repeated; none is skipped."""
     with place(amqp_url, redis_url) as here:
-        grown_by_itself(here)
+        here.doubt_offsets()
         with channel(amqp_url) as it:
             it.exchange_declare(mark_name(here.group, stream.name), ExchangeType("direct"), durable=True)
         reading = Reading()
@@ -142,7 +142,7 @@ async def test_an_unknown_offset_can_stop_the_stream(
 ) -> None:
     """No member works it until an operator has said where to continue; then one does."""
     with place(amqp_url, redis_url) as here:
-        grown_by_itself(here)
+        here.doubt_offsets()
         with channel(amqp_url) as it:  # it has read the stream, and Redis has lost that
             it.exchange_declare(mark_name(here.group, stream.name), ExchangeType("direct"), durable=True)
         reading = Reading()

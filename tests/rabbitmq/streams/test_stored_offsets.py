@@ -211,7 +211,7 @@ def test_messages_wait_while_rabbitmq_is_slow(
     module = "cobalance.rabbitmq.streams.consumer"
     for question in (first_offset, offset_since):
         monkeypatch.setattr(f"{module}.{question.__name__}", slow_once(question))
-    monkeypatch.setattr(f"{module}.DOUBT_MS", 10)
+    monkeypatch.setattr("cobalance.rabbitmq.streams.continuity.DOUBT_MS", 10)
     with new_stream(broker, 1) as stream:
         reading = Reader(connection, stream, -1, on_gap=noting(gaps)).start()
         assert reading.offsets(1) == [0]

@@ -45,8 +45,9 @@ def publish(publisher: Publisher, numbers: range) -> None:
 async def test_a_handover_resumes_behind_the_committed_offset(here: Place, amqp_url: str) -> None:
     """Under load, every message is handled once, in order within its stream, by one member at a time."""
     reading, total = Reading(), 3_000
+    patient = attrs.evolve(SETTINGS, session_timeout_ms=20_000, revocation_timeout_ms=20_000)
     with new_topic(amqp_url, 4, "stream") as topic:
-        members = [here.member(topic, reading.handle) for _ in range(3)]
+        members = [here.member(topic, reading.handle, settings=patient) for _ in range(3)]
         with Publisher(amqp_url, topic) as publisher:
             publish(publisher, range(total // 3))
             async with members[0]:

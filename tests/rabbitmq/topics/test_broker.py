@@ -8,6 +8,7 @@ import anyio
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
+from tests.names import unique
 
 from cobalance import ConsumerGroup, servers
 from cobalance.errors import (
@@ -37,8 +38,10 @@ from cobalance.rabbitmq import (
     replay_dead_letters,
     verify_topic,
 )
+from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT
 from cobalance.rabbitmq.streams.extent import streams_among
-from cobalance.rabbitmq.topics.broker import check_topic, readable_queues
+from cobalance.rabbitmq.topics.admin import connected
+from cobalance.rabbitmq.topics.broker import check_topic, open_layout, readable_queues
 
 
 @contextmanager
@@ -75,6 +78,71 @@ def test_a_topic_reads_back_as_it_was_made(topic: Topic, amqp_url: str) -> None:
     assert read_topic(amqp_url, topic.name) == topic
 
 
+@pytest.mark.parametrize("number", [3, 6])
+def test_a_queue_that_is_called_like_a_partition_is_not_deleted(number: int, topic: Topic, amqp_url: str) -> None:
+    """The topic's size is recorded: a queue beyond it is somebody else's."""
+    foreign = f"{topic.name}-{number}"
+    with channel(amqp_url) as it:
+        it.queue_declare(foreign, durable=True)
+        it.basic_publish("", foreign, b"precious")
+        delete_topic(amqp_url, topic.name, force=True)
+        assert it.queue_declare(foreign, passive=True).method.message_count == 1
+        it.queue_delete(foreign)
+        assert [name for name in topic.queue_names if exists(amqp_url, name)] == []
+
+
+def test_a_topic_is_deleted_with_a_queue_missing(topic: Topic, amqp_url: str) -> None:
+    """What is left of it goes, and the record of its size, so that it can be made with another one."""
+    with channel(amqp_url) as it:
+        it.queue_delete(topic.queue_names[1])
+    delete_topic(amqp_url, topic.name, force=True)
+    assert not exists(amqp_url, topic.queue_names[2])
+    other = Topic(topic.name, 2, topic.queue_type)
+    assert create_topic(amqp_url, other) == other
+    delete_topic(amqp_url, topic.name)
+
+
+def exists(url: str, queue: str) -> bool:
+    """Whether there is such a queue."""
+    with connected(url) as admin:
+        return admin.exists(queue)
+
+
+def test_nothing_is_dropped_where_there_are_no_dead_letters(amqp_url: str) -> None:
+    """A message is returned far more often than RabbitMQ's own limit allows, and is still there."""
+    made = Topic(unique("broker.lasting"), 1, "quorum", dead_letter=False)
+    create_topic(amqp_url, made)
+    assert read_topic(amqp_url, made.name) == made
+    with channel(amqp_url) as it:
+        it.basic_publish("", made.queue_names[0], b"kept")
+        for method, properties, _ in it.consume(made.queue_names[0]):
+            if (properties.headers or {}).get("x-delivery-count", 0) > 2 * DELIVERY_LIMIT:
+                it.basic_ack(method.delivery_tag or 0)
+                break
+            it.basic_nack(method.delivery_tag or 0)
+        it.cancel()
+    delete_topic(amqp_url, made.name, force=True)
+
+
+def test_a_limit_without_dead_letters_is_refused(amqp_url: str) -> None:
+    """RabbitMQ would drop what reaches it; but a topic that was declared so is read, and consumed, as it is."""
+    made = Topic(unique("broker.dropping"), 1, "quorum", dead_letter=False, delivery_limit=20)
+    with pytest.raises(UsageError, match=r"delivery_limit=20 and no dead letters: RabbitMQ would drop"):
+        create_topic(amqp_url, made)
+    with connected(amqp_url) as admin:
+        admin.declare_exchange(made.name, {})
+        open_layout(admin, made)
+    assert read_topic(amqp_url, made.name) == verify_topic(amqp_url, made) == made
+    delete_topic(amqp_url, made.name, force=True)
+
+
+@pytest.mark.parametrize("limit", [-1, True, "3", 2**31])
+def test_a_limit_that_cannot_be_is_refused(limit: Any) -> None:
+    """With -1, RabbitMQ 3 drops what is returned once."""
+    with pytest.raises(UsageError, match="delivery_limit"):
+        Topic("orders", 1, "quorum", delivery_limit=limit)
+
+
 @pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
 @pytest.mark.parametrize("length", [60, 190])
 def test_a_topic_with_a_long_name_reads_back(kind: Any, length: int, amqp_url: str) -> None:
@@ -85,6 +153,18 @@ def test_a_topic_with_a_long_name_reads_back(kind: Any, length: int, amqp_url: s
         assert streams_among(amqp_url, made.queue_names) == dict.fromkeys(made.queue_names, kind == "stream")
     finally:
         delete_topic(amqp_url, made.name)
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+@pytest.mark.parametrize("length", [20, 190])
+def test_the_type_of_a_queue_is_found_beside_other_arguments(kind: str, length: int, amqp_url: str) -> None:
+    """RabbitMQ names the first one that differs. Of a long name it tells too little of what comes before the type."""
+    name = unique("kind").ljust(length, "x")
+    others = {"stream": {"x-max-length-bytes": 10_000, "x-max-age": "1D"}}.get(kind, {"x-dead-letter-exchange": "away"})
+    with channel(amqp_url) as it, connected(amqp_url) as admin:
+        it.queue_declare(name, durable=True, arguments={"x-queue-type": kind, **others})
+        assert admin.kind(name) == (kind if length == 20 else "unknown")
+        it.queue_delete(name)
 
 
 def test_an_argument_that_is_cut_off_is_not_guessed_wrong(amqp_url: str) -> None:

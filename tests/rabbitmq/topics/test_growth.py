@@ -6,6 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -14,6 +15,7 @@ import pytest
 from pika.exceptions import UnroutableError
 from tests.consumers import Place, bodies_in, channel, new_topic, place, until
 
+from cobalance.coordinator.client import ResourceRow
 from cobalance.errors import PublishFailed, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, UsageError
 from cobalance.rabbitmq import (
     Delivery,
@@ -28,10 +30,13 @@ from cobalance.rabbitmq import (
     verify_topic,
 )
 from cobalance.rabbitmq.publish.confirms import Confirms
-from cobalance.rabbitmq.topics.admin import connected
+from cobalance.rabbitmq.topics import layouts
+from cobalance.rabbitmq.topics.admin import Admin, connected
 from cobalance.rabbitmq.topics.broker import check_topic
 from cobalance.rabbitmq.topics.growth import close_layout
 from cobalance.rabbitmq.topics.layouts import LayoutSource, Look
+from cobalance.rabbitmq.topics.management import unacknowledged_counts
+from cobalance.rabbitmq.topics.own_queues import own_numbers
 from cobalance.servers import RabbitMQServer
 
 pytestmark = pytest.mark.anyio
@@ -65,6 +70,21 @@ def test_a_grown_topic_reads_back_as_it_is(topic: Topic, amqp_url: str) -> None:
         assert create_topic(amqp_url, said) == grown
     with pytest.raises(TopicMismatch, match="was grown to 5"):
         check_topic(amqp_url, Topic(topic.name, 6))
+
+
+def test_a_queue_that_is_called_like_a_partition_is_in_nobodys_way(topic: Topic, amqp_url: str) -> None:
+    """Beyond a gap it is somebody else's: the topic grows, and is described and pruned without it."""
+    foreign = f"{topic.name}-7"
+    with channel(amqp_url) as it:
+        it.queue_declare(foreign, durable=True)
+        try:
+            assert read_topic(amqp_url, topic.name) == topic
+            assert grow_topic(amqp_url, topic.name, 3).partitions == 3
+            assert foreign not in {row.queue for row in describe_topic(amqp_url, topic.name)[1]}
+            assert prune_topic(amqp_url, topic.name) == dict.fromkeys(reversed(topic.queue_names), True)
+            it.queue_declare(foreign, passive=True)
+        finally:
+            it.queue_delete(foreign)
 
 
 def test_growing_again_goes_on_from_there(topic: Topic, amqp_url: str) -> None:
@@ -187,9 +207,18 @@ def test_two_growths_exclude_each_other(topic: Topic, amqp_url: str, monkeypatch
     assert grow_topic(amqp_url, topic.name, 3).partitions == 3
 
 
-def test_old_queues_are_pruned_once_they_are_empty(amqp_url: str) -> None:
+def finish_first(url: str, queue: str) -> bytes:
+    """Consumes and acknowledges the first message of a queue."""
+    with channel(url) as it:
+        got: Any = next(it.consume(queue))
+        it.basic_ack(got[0].delivery_tag)
+        return bytes(got[2])
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_old_queues_are_pruned_once_they_are_empty(amqp_url: str, kind: Any) -> None:
     """Never one with a message, nor one before it, which would hide it; describing the topic shows all layouts."""
-    with new_topic(amqp_url, 3) as topic:
+    with new_topic(amqp_url, 3, kind) as topic:
         with channel(amqp_url) as it:
             it.basic_publish(topic.name, "1", b"left", mandatory=True)
         grown = grow_topic(amqp_url, topic.name, 4)
@@ -202,9 +231,46 @@ def test_old_queues_are_pruned_once_they_are_empty(amqp_url: str) -> None:
             (1, second, 1),
             *((2, name, 0) for name in grown.queue_names),
         ]
-        assert bodies_in(amqp_url, second) == ["left"]
+        assert finish_first(amqp_url, second) == b"left"
         assert prune_topic(amqp_url, topic.name) == {second: True, first: True}
         assert read_topic(amqp_url, topic.name) == grown
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_queue_whose_messages_are_all_with_a_consumer_is_not_pruned(amqp_url: str, kind: Any) -> None:
+    """They come back if it fails."""
+    with new_topic(amqp_url, 1, kind) as topic:
+        (old,) = topic.queue_names
+        with channel(amqp_url) as it:
+            it.basic_publish(topic.name, "0", b"taken", mandatory=True)
+            grow_topic(amqp_url, topic.name, 2)
+            next(it.consume(old))
+            assert prune_topic(amqp_url, topic.name) == {old: False}
+        assert finish_first(amqp_url, old) == b"taken"
+        assert prune_topic(amqp_url, topic.name) == {old: True}
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+async def test_a_queue_whose_messages_are_with_a_consumer_that_has_cancelled_is_not_pruned(
+    rabbitmq_server: RabbitMQServer, kind: Any
+) -> None:
+    """It finishes them first. Only the management API knows of those, with statistics that are some seconds old."""
+    url, api = rabbitmq_server.url, rabbitmq_server.management_url
+    with new_topic(url, 1, kind) as topic:
+        (old,) = topic.queue_names
+        with channel(url) as it:
+            it.basic_publish(topic.name, "0", b"taken", mandatory=True)
+            grow_topic(url, topic.name, 2)
+            taken: list[bytes] = []
+            tag = it.basic_consume(old, lambda *got: taken.append(got[-1]))
+            while not taken:
+                it.connection.process_data_events(1)
+            it.basic_cancel(tag)
+            await until(lambda: unacknowledged_counts(url, api).get(old))
+            assert prune_topic(url, topic.name, management_url=api) == {old: False}
+        await until(lambda: unacknowledged_counts(url, api).get(old) == 0)
+        assert finish_first(url, old) == b"taken"
+        assert prune_topic(url, topic.name, management_url=api) == {old: True}
 
 
 def test_what_cannot_be_grown(amqp_url: str) -> None:
@@ -330,6 +396,72 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...] | None]:
     return found
 
 
+def test_a_layout_that_does_not_empty_is_looked_at_ever_more_rarely(topic: Topic, amqp_url: str) -> None:
+    """A halted partition may stay so for days. When something has changed there, it goes on quickly."""
+    first, _ = topic.queue_names
+    with channel(amqp_url) as it:
+        it.basic_publish("", first, b"1", mandatory=True)
+        source = LayoutSource(grow_topic(amqp_url, topic.name, 3), amqp_url)
+        pauses = [source.look({}).again_in_ms for _ in range(7)]
+        assert pauses == [200, 400, 800, 1_600, 3_200, 5_000, 5_000]
+        it.basic_publish("", first, b"2", mandatory=True)
+        assert source.look({}).again_in_ms == 200
+
+
+def test_the_queues_of_a_closed_layout_are_counted_once(
+    topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To find out that there are no more takes errors in RabbitMQ's log. What was deleted is noticed all the same."""
+    counted: list[Topic] = []
+
+    def noted(admin: Admin, layout: Topic) -> list[int]:
+        counted.append(layout)
+        return own_numbers(admin, layout)
+
+    monkeypatch.setattr(layouts, "own_numbers", noted)
+    source = LayoutSource(grow_topic(amqp_url, topic.name, 3), amqp_url)
+    for expected in (1, 2):
+        for _ in range(3):
+            source.look({})
+        assert len(counted) == expected
+        with connected(amqp_url) as admin:
+            admin.delete(topic.queue_names[0])
+            source.look({})
+
+
+def test_that_messages_came_late_is_said_once(topic: Topic, amqp_url: str, caplog: Any) -> None:
+    """Their partition may be halted, and they stay there."""
+    source = LayoutSource(grown := grow_topic(amqp_url, topic.name, 3), amqp_url)
+    listed = {name: ResourceRow(name, "held", "m", 1, 0, 0, "2", False, "-", None) for name in grown.queue_names}
+    with channel(amqp_url) as it:
+        it.basic_publish("", topic.queue_names[0], b"late", mandatory=True)
+    for _ in range(3):
+        assert source.look(listed).resources == tuple(sorted((*grown.queue_names, topic.queue_names[0])))
+    assert caplog.text.count("whose layout is closed") == 1
+
+
+def test_a_queue_of_a_closed_layout_that_is_made_again_is_found(
+    topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator restores what was deleted by mistake, or the whole topic is made anew: its messages are not left."""
+    now = [0.0]
+    monkeypatch.setattr(layouts, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    first, second = topic.queue_names
+    source = LayoutSource(grow_topic(amqp_url, topic.name, 3), amqp_url)
+    source.look({})
+    with connected(amqp_url) as admin, channel(amqp_url) as it:
+        for lost in ([second], [first, second]):
+            for name in lost:
+                admin.delete(name)
+            for _ in range(3):
+                source.look({})
+            for queue in topic.queues:
+                admin.declare(queue)
+            it.basic_publish("", second, b"1", mandatory=True)
+            now[0] += 60
+            assert second in (source.look({}).resources or ())
+
+
 async def test_the_new_layout_waits_for_what_is_still_being_processed(
     here: Place, topic: Topic, looks: list[tuple[str, ...] | None]
 ) -> None:
@@ -350,7 +482,7 @@ async def test_the_new_layout_waits_for_what_is_still_being_processed(
             await begun.wait()
         grown = await anyio.to_thread.run_sync(grow_topic, here.amqp_url, topic.name, 3)
         here.publish(grown, "new")
-        await until(lambda: sum(it is not None for it in looks) > 15)  # for longer than it takes to settle
+        await until(lambda: sum(it is not None for it in looks) > 5)  # for longer than it takes to settle
         assert not any(set(it or ()) & set(grown.queue_names) for it in looks)
         assert log == []
         finish.set()

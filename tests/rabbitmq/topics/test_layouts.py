@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cobalance.coordinator.client import ResourceRow
-from cobalance.rabbitmq.topics.admin import QueueState
 from cobalance.rabbitmq.topics.layouts import decide
+from cobalance.rabbitmq.topics.queue_state import QueueState
 
 NEW = ("t.v2-0", "t.v2-1")
 EMPTY = QueueState(ready=0, consumers=0)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.request import Request, urlopen
 
 import anyio
 import pytest
@@ -17,9 +19,15 @@ from tests.names import unique
 from cobalance import servers
 from cobalance.coordinator.client import ResourceRow
 from cobalance.errors import AuthenticationRefused, CobalanceError, TopicMissing, Unreachable, UsageError
-from cobalance.rabbitmq import BoundQueues, Delivery, MatchingQueues
+from cobalance.rabbitmq import BoundQueues, Delivery, MatchingQueues, list_topics
 from cobalance.rabbitmq.topics.layouts import Look
-from cobalance.rabbitmq.topics.management import bound_queues, message_counts
+from cobalance.rabbitmq.topics.management import (
+    bound_queues,
+    close_connection,
+    connection_names,
+    message_counts,
+    unacknowledged_counts,
+)
 from cobalance.rabbitmq.topics.sources import ManagedSource
 
 pytestmark = pytest.mark.anyio
@@ -299,6 +307,25 @@ async def test_when_the_management_api_cannot_be_asked_all_stays_as_it_is(
     assert caplog.text.count("could not be looked for") == 1
 
 
+def test_that_there_are_no_queues_is_said_once(
+    here: Place, hashing_rabbitmq: servers.OwnRabbitMQ, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever waits for the first queue of a pattern looks every few seconds, for days."""
+    name = unique("first")
+    source = ManagedSource(MatchingQueues(name), here.amqp_url, hashing_rabbitmq.management_url)
+    with channel(here.amqp_url) as it:
+        for times in (1, 2):
+            for _ in range(3):
+                source.look({})
+            assert caplog.text.count("there are no queues") == times
+            it.queue_declare(name, durable=True)
+            while source.look({}).resources is None:
+                pass
+            it.queue_delete(name)
+            while source.look({}).resources is not None:
+                pass
+
+
 def test_what_was_given_back_brings_its_queue_back(here: Place, hashing_rabbitmq: servers.OwnRabbitMQ) -> None:
     """Its last holder ran out of time: an unbound queue with messages is kept until it is deleted."""
     exchange = unique("back")
@@ -347,22 +374,96 @@ def test_what_the_management_api_says(here: Place, hashing_rabbitmq: servers.Own
         it.exchange_delete(exchange)
 
 
-def test_a_page_is_no_answer_of_the_management_api() -> None:
+class Gateway(BaseHTTPRequestHandler):
+    """Answers in place of the management API, or asks it."""
+
+    behind, answer = "", b""
+
+    def do_GET(self) -> None:
+        body = self.answer or self.ask()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_DELETE = do_GET  # noqa: N815 -- the name that is called
+
+    def ask(self) -> bytes:
+        headers = {"Authorization": self.headers["Authorization"]}
+        with urlopen(Request(f"{self.behind}{self.path}", headers=headers)) as found:  # noqa: S310 -- it is a test's
+            return bytes(found.read())
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- its name
+        """Does not log."""
+
+
+@contextmanager
+def gateway(behind: str = "", answer: bytes = b"") -> Iterator[tuple[type[Gateway], str]]:
+    """A gateway before the management API, which a test may change, and its URL."""
+    kind = type("OneGateway", (Gateway,), {"behind": behind, "answer": answer})
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server, ThreadPoolExecutor(1) as pool:
+        pool.submit(server.serve_forever)
+        try:
+            yield kind, f"http://guest:guest@127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize("page", [b"<html>back soon</html>", b"\xff", b"[" * 100_000])
+def test_a_page_is_no_answer_of_the_management_api(page: bytes) -> None:
     """For example from a proxy: the API counts as unreachable, and no membership ends."""
+    with gateway(answer=page) as (_, url), pytest.raises(Unreachable, match="not JSON"):
+        message_counts("amqp://127.0.0.1", url)
 
-    class Page(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"<html>back soon</html>")
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- its name
-            """Does not log."""
+ASKED: dict[str, Callable[[str, str], object]] = {
+    "topics": list_topics,
+    "bindings": lambda amqp, url: bound_queues(amqp, "x", url),
+    "unacknowledged": unacknowledged_counts,
+    "messages": message_counts,
+    "connections": connection_names,
+    "a connection to close": lambda amqp, url: close_connection(amqp, url, "c", "why"),
+}
 
-    with HTTPServer(("127.0.0.1", 0), Page) as server, ThreadPoolExecutor(1) as pool:
-        pool.submit(server.handle_request)
-        with pytest.raises(Unreachable, match="not JSON"):
-            message_counts("amqp://127.0.0.1", f"http://127.0.0.1:{server.server_port}")
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(b'{"status": "maintenance"}', b"{}", b"null", b'"soon"', b"7", b"[7]", b'["name"]', b'[{"name": 7}]'),
+        *(b'{"items": [], "page_count": "1"}', b'{"items": {}, "page_count": 1}', b'{"items": [{}], "page_count": 1}'),
+        b'{"items": [{"name": "q", "messages": "1", "messages_unacknowledged": "1"}], "page_count": 1}',
+    ],
+)
+def test_json_of_another_shape_is_no_answer_of_the_management_api(answer: bytes, asked: str) -> None:
+    """The error says what answered, and where. A KeyError in a task of the group ended one member after the other."""
+    with gateway(answer=answer) as (_, url), pytest.raises(Unreachable, match=r"127\.0\.0\.1:\d+ .*management_url"):
+        ASKED[asked]("amqp://127.0.0.1", url)
+
+
+@pytest.mark.parametrize("answer", [b'{"status": "maintenance"}', b"[]", b"null"])
+async def test_an_answer_of_another_shape_ends_no_member(
+    here: Place, hashing_rabbitmq: servers.OwnRabbitMQ, answer: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each new head looked in its turn, and left the group over it. What is consumed stays as it is."""
+    prefix, seen = unique("shape"), Seen()
+    api = str(hashing_rabbitmq.management_url).replace("guest:guest@", "")
+
+    async def handle(delivery: Delivery) -> None:
+        seen.note(delivery)
+
+    with gateway(api) as (front, url), channel(here.amqp_url) as it:
+        it.queue_declare(f"{prefix}-1", durable=True)
+        options = {"management_url": url, "refresh_ms": 100}
+        async with here.member(MatchingQueues(f"{prefix}-[0-9]"), handle, **options) as group:
+            await group.wait_held(f"{prefix}-1")
+            front.answer = answer
+            await until(lambda: "could not be looked for" in caplog.text)
+            front.answer = b""
+            it.queue_declare(f"{prefix}-2", durable=True)
+            await group.wait_held(f"{prefix}-1", f"{prefix}-2")
+            assert group.failed is None
+        for number in (1, 2):
+            it.queue_delete(f"{prefix}-{number}")
 
 
 def test_a_pattern_that_is_none_is_refused() -> None:

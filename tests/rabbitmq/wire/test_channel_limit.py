@@ -38,15 +38,25 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module", params=["channel_max", "max-channels"])
 def limited(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A RabbitMQ that allows ten channels per connection; or per user, which it does not announce."""
-    settings = {"channel_max": str(MOST)} if request.param == "channel_max" else {}
-    with servers.private_rabbitmq(settings=settings) as server:
-        server.control("add_vhost", "other")
-        for user, vhost in (("few", "/"), ("other", "other")):
-            server.control("add_user", user, user)
-            server.control("set_permissions", "-p", vhost, user, ".*", ".*", ".*")
-        if request.param == "max-channels":
-            server.control("set_user_limits", "few", f'{{"max-channels": {MOST}}}')
+    if request.param == "channel_max":
+        with servers.private_rabbitmq(settings={"channel_max": str(MOST)}) as server:
+            add_users(server)
+            yield server
+    else:
+        server = request.getfixturevalue("private_rabbitmq")
+        add_users(server)
+        server.control("set_user_limits", "few", f'{{"max-channels": {MOST}}}')
         yield server
+        for what, name in (("user", "few"), ("user", "other"), ("vhost", "other")):
+            server.control(f"delete_{what}", name)
+
+
+def add_users(server: Any) -> None:
+    """Adds a user "few", and a user "other" of a virtual host of this name."""
+    server.control("add_vhost", "other")
+    for user, vhost in (("few", "/"), ("other", "other")):
+        server.control("add_user", user, user)
+        server.control("set_permissions", "-p", vhost, user, ".*", ".*", ".*")
 
 
 @pytest.fixture
@@ -95,19 +105,15 @@ def consumers(url: str, topic: Topic) -> int:
         return sum(it.queue_declare(name, passive=True).method.consumer_count or 0 for name in topic.queue_names)
 
 
-@pytest.mark.server
-async def test_more_members_work_what_one_cannot() -> None:
+@pytest.mark.parametrize("limited", ["channel_max"], indirect=True)
+async def test_more_members_work_what_one_cannot(limited: Any) -> None:
     """Each member has a connection of its own; nothing was lost while there were too few of them."""
     seen = Seen()
 
     async def handle(delivery: Delivery) -> None:
         seen.note(delivery)
 
-    with (
-        servers.private_rabbitmq(settings={"channel_max": str(MOST)}) as server,
-        place(server.url) as here,
-        new_topic(server.url, 20) as topic,
-    ):
+    with place(limited.url) as here, new_topic(limited.url, 20) as topic:
         for partition in range(20):
             here.publish(topic, partition, partition=partition)
         async with AsyncExitStack() as stack:

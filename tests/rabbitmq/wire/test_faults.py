@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import anyio
 import anyio.to_thread
 import pytest
+from tests.consumers import channel
 from tests.faults.consuming import Received, a_topic, consumers, consuming, create_group, publish
 from tests.faults.eventually import eventually
 from tests.faults.proxy import FaultProxy, proxy_to
-from tests.faults.secured import Secured
 
 from cobalance import AsyncPublisher, Publisher, servers
 from cobalance.errors import PublishFailed, Unreachable
@@ -169,6 +169,37 @@ async def test_who_has_no_rabbitmq_for_too_long_gives_its_partitions_to_who_has(
             await eventually(lambda: first.connection.is_open)
 
 
+async def test_who_loses_rabbitmq_again_and_again_keeps_what_it_consumed_for_as_long_as_it_may(
+    amqp_url: str, redis_url: str, amqp: FaultProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The tenth of that is for what it is granted meanwhile. A RabbitMQ that stops may accept a connection once more, on
+    which nothing is consumed.
+    """
+    received = Received()
+    with a_topic(amqp_url, partitions=1) as topic:
+        name, (queue,) = create_group(redis_url), topic.queue_names
+        async with consuming(name, topic, amqp.through(amqp_url), redis_url, received, unconnected_ms=4_000) as group:
+            publish(amqp_url, topic, *BEFORE)
+            await received.wait(*BEFORE)
+            amqp.refuse()
+            amqp.reset()
+            await until_closed(group.connection)
+            with channel(amqp_url) as other:
+                other.basic_consume(queue, lambda *_: None, exclusive=True)
+                amqp.heal()
+                await eventually(lambda: f"another connection still has queue {queue}" in caplog.text)
+                lost_ms = int(group._coordinator.state()["heard"])
+                amqp.refuse()
+                amqp.reset()
+            journal = Journal(group._coordinator.transport, name)
+            await eventually(lambda: [it for it in journal.entries() if it.kind == "abandoned"])
+            given_up = next(it for it in journal.entries() if it.kind == "abandoned")
+            assert given_up.reason == "unconnected"
+            assert given_up.at_ms - lost_ms >= 4_000
+            amqp.heal()
+            await eventually(lambda: group.connection.is_open)
+
+
 async def test_several_hosts_in_the_url(amqp_url: str, redis_url: str, amqp: FaultProxy) -> None:
     """Hosts that are down are skipped, at first and when the one in use goes down; publishers do the same."""
     received = Received()
@@ -194,9 +225,9 @@ async def test_several_hosts_in_the_url(amqp_url: str, redis_url: str, amqp: Fau
             await anyio.to_thread.run_sync(publish, url, topic, "nowhere")
 
 
-async def test_a_restart_of_rabbitmq(secured_rabbitmq: Secured, redis_url: str) -> None:
+async def test_a_restart_of_rabbitmq(private_rabbitmq: servers.OwnRabbitMQ, redis_url: str) -> None:
     """Consumers and publishers recover by themselves; every message whose publish was confirmed is delivered."""
-    server, received = secured_rabbitmq.server, Received()
+    server, received = private_rabbitmq, Received()
     url = server.url
     with a_topic(url) as topic:
         async with consuming(create_group(redis_url), topic, url, redis_url, received) as group:
@@ -228,9 +259,11 @@ async def publish_somehow(publisher: AsyncPublisher, *bodies: str) -> None:
             break
 
 
-async def test_a_memory_alarm_blocks_publishers_and_no_consumer(secured_rabbitmq: Secured, redis_url: str) -> None:
+async def test_a_memory_alarm_blocks_publishers_and_no_consumer(
+    private_rabbitmq: servers.OwnRabbitMQ, redis_url: str
+) -> None:
     """A publish waits for the alarm to end; meanwhile queued messages are consumed, which ends most alarms."""
-    server, received = secured_rabbitmq.server, Received()
+    server, received = private_rabbitmq, Received()
     url = server.url
     with a_topic(url) as topic, Publisher(url, topic) as publisher:
         for body in BEFORE:

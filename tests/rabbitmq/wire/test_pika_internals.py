@@ -2,6 +2,7 @@
 
 import logging
 import queue
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from itertools import pairwise
@@ -11,18 +12,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pika import BasicProperties, BlockingConnection, SelectConnection, URLParameters, spec
+from pika.adapters.select_connection import EPollPoller, IOLoop
 from pika.channel import Channel
-from pika.exceptions import InvalidFrameError
+from pika.exceptions import InvalidFrameError, StreamLostError
 from pika.frame import Body, Frame, Header, Heartbeat, Method
+from tests.faults.proxy import proxy_to
 from tests.names import unique
 
 from cobalance.errors import Unreachable
+from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.pika_internals import (
+    PatientConnection,
     QuickConnection,
     bare_close,
     bare_close_blocking,
     calling_back,
+    close_loop,
     frame_max,
 )
 
@@ -232,3 +238,45 @@ def test_a_broken_frame_is_left_to_pika() -> None:
 def test_the_methods_that_we_build_on_are_there(name: str) -> None:
     """If pika renamed one, our override would be dead code without notice."""
     assert callable(getattr(SelectConnection, name))
+
+
+def test_a_connection_that_is_lost_as_an_answer_becomes_overdue_is_reported_as_lost(amqp_url: str) -> None:
+    """As during an alarm: pika gives up a blocked connection after the same time as we do."""
+    connection = PatientConnection(URLParameters(amqp_url), 0.2)
+    impl = connection._impl
+
+    def lose() -> None:
+        impl._terminate_stream(StreamLostError("lost"))
+        time.sleep(0.3)  # The loss takes effect after this, and then the answer is overdue.
+
+    impl.ioloop.call_later(0.05, lose)
+    with pytest.raises(StreamLostError, match="lost"):
+        connection._flush_output(lambda: False)
+
+
+def test_a_connection_that_is_lost_between_calls_leaves_nothing_open(amqp_url: str) -> None:
+    """As by a RabbitMQ that shuts down as soon as it has let us in."""
+    with proxy_to(amqp_url) as proxy, connected(proxy.through(amqp_url)) as admin:
+        connection: Any = admin._connection
+        loop = connection._impl.ioloop
+        proxy.reset()
+        while connection.is_open:
+            loop.poll()
+            loop.process_timeouts()
+        assert loop._poller._w_interrupt is not None, "pika has not closed it"
+    assert loop._poller._w_interrupt is None
+
+
+def test_a_loop_without_a_selector_is_closed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the system had no file descriptor left for it. Its sockets are closed, too."""
+
+    def fail(_: object) -> None:
+        raise OSError("no more files")
+
+    monkeypatch.setattr(EPollPoller, "_init_poller", fail)
+    loop = IOLoop()
+    with pytest.raises(OSError, match="no more files"):
+        loop.start()
+    waker = loop._poller._w_interrupt  # type: ignore[attr-defined]
+    close_loop(loop)
+    assert waker.fileno() == -1

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import wait
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,7 +11,8 @@ import pytest
 from tests.faults.proxy import FaultProxy
 
 from cobalance.errors import CobalanceError, Unreachable
-from cobalance.rabbitmq import Publisher, Topic, create_topic, delete_topic
+from cobalance.rabbitmq import Delivery, Publisher, Topic, create_topic, delete_topic
+from cobalance.rabbitmq.consume.dead_letter_sender import DeadLetterSender, Reason
 from cobalance.rabbitmq.topics.admin import Admin, connected
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 
@@ -103,3 +105,12 @@ def test_silence_while_several_threads_publish(amqp_url: str, wire: FaultProxy, 
             thread.join(WAIT_S)
         assert time.monotonic() - started < SOON_S
     assert len(errors) == len(threads)
+
+
+def test_silence_while_dead_letters_are_sent(topic: Topic, wire: FaultProxy, amqp_url: str) -> None:
+    """Those in line are not tried one after the other, each up to the timeout."""
+    wire.black_hole()
+    sender = DeadLetterSender(wire.through(amqp_url))
+    sent = [sender.send(topic.queues[0], Delivery.fake(topic=topic), Reason("g", "no")) for _ in range(5)]
+    assert isinstance(sent[0].exception(WAIT_S), Unreachable)
+    assert not wait(sent, SOON_S).not_done

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from cobalance.journal import JournalEntry
 
-OWN_TROUBLE = frozenset({"fenced", "unconnected", "resigned", "deadline", "left"})
+OWN_TROUBLE = frozenset({"fenced", "unconnected", "resigned", "deadline", "left", "blocked"})
 """Reasons that speak about the member that gives up, not about the resource."""
 
 SOMEBODY_ELSES = frozenset({"fenced", "unconnected", "resigned"})

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cobalance.group.blocking import BlockingListener
     from cobalance.rabbitmq.consume.consumer_options import ConsumerSource, PlainConsumerOptions
     from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
+    from cobalance.rabbitmq.consume.slot import Slot
     from cobalance.rabbitmq.model.batches import Batch
     from cobalance.rabbitmq.model.stream_settings import Start
     from cobalance.rabbitmq.partition.delivery import Delivery
@@ -31,6 +32,10 @@ class _Consumers(ConsumerGroup, Threaded):
         with exits_contained():
             return await super().handle(deliveries, worker)
 
+    async def _serve(self, slot: Slot) -> None:
+        with exits_contained():
+            await super()._serve(slot)
+
     async def _call_own(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
         with exits_contained():
             await super()._call_own(call)
@@ -42,7 +47,7 @@ class BlockingConsumerGroup(BlockingMembership):
     It lasts for the length of a ``with``, or from :meth:`start` to :meth:`stop`.
 
     Like :class:`cobalance.ConsumerGroup`, but the handler and the callbacks are plain functions. The handler has a
-    thread of its own for each partition; :meth:`ack` and :meth:`reject` may be called in any thread.
+    thread of its own for each partition, or, with ``order="key"``, as many as run side by side; :meth:`ack` and :meth:`reject` may be called in any thread.
 
     A thread cannot be cancelled, so a handler that never returns delays the end of the ``with``, but by no more than
     the drain timeout and the session timeout.

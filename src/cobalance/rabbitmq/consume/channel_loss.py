@@ -1,9 +1,13 @@
 """How a partition's worker reacts when its channel ends unexpectedly. ``wire/failures.py`` says which reply code is which
-error.
+error; ``ConsumerGroup.read_again`` whether a queue with other arguments can be consumed as it is now.
 
 =============================  =======================================================================================
 channel, consumer or           subscribe again in the same tenure once the old handler has returned; at growing
-connection lost                intervals if that brings no message
+connection lost (any other     intervals if that brings no message
+406, ``consumer_timeout``)
+queue declared anew with       consume it as it is now; the worker has read it again, and asks for no verdict
+other arguments, and it can
+be worked like that
 queue deleted after it         give the partition up, so that the journal records why ("queue_missing"); the next
 was consumed                   holder waits for the queue
 no channel left for it         give the partition up to a member that may have one; if none has, it waits at growing
@@ -11,8 +15,8 @@ no channel left for it         give the partition up to a member that may have o
 queue not there yet            keep the partition and check again at growing intervals: no other member could do better
 a permission is missing        give the partition up ("permission_missing") to a member that may have it; if none has, it
                                waits at growing intervals
-queue differs (the worker      halt the partition: an operator must look at it, and no other member should fail on it
-has read it again), has no
+queue differs, and cannot be   halt the partition: an operator must look at it, and no other member should fail on it
+consumed as it is; has no
 guard or cannot be used
 (540); unreadable message
 anything else                  the member ends: it could work no queue
@@ -45,9 +49,22 @@ GRANTED_UNCONNECTED = 10
 
 def log_unconnected(group: str, queue: str, patience_ms: int) -> None:
     log.warning(
-        "group %s: there has been no RabbitMQ for %s ms; %s is given up, to somebody who may have one",
+        "group %s: not connected to RabbitMQ for %s ms; giving up %s, so that a connected member can take it",
         *(group, patience_ms, queue),
     )
+
+
+def halted(group: str, queue: str, error: CobalanceError) -> str:
+    """Logs that a partition is halted over this error; returns the reason to give it up for."""
+    log.error(
+        "group %s: %s The partition is halted; once that is put right: %s",
+        *(group, sentence(error), _resume(group, queue)),
+    )
+    return f"halted:{type(error).__name__}"
+
+
+def _resume(group: str, queue: str) -> str:
+    return f"cobalance group resume {group} {queue}"
 
 
 @attrs.frozen
@@ -61,8 +78,8 @@ class AfterLoss:
 class ChannelLosses:
     """The channel losses of one tenure. Its worker judges each; whichever part notices it first logs it."""
 
-    def __init__(self, group: str, queue: str) -> None:
-        self._group, self._queue = group, queue
+    def __init__(self, group: str, queue: str, *, lock: str | None = None) -> None:
+        self._group, self._queue, self._lock = group, queue, lock
         self._in_vain = 0
         self._has_consumed = False
         self._missing = False
@@ -70,8 +87,16 @@ class ChannelLosses:
         self._logged_waiting = False
 
     def wait_for_others(self) -> None:
-        """Logs once that another consumer still holds the queue: mostly a member that died or froze a moment ago."""
-        if not self._logged_waiting:
+        """Logs once that another consumer still holds the queue, or the queue that is a stream's lock: mostly a member that
+        died or froze a moment ago.
+        """
+        if not self._logged_waiting and self._lock is not None:
+            log.warning(
+                "group %s: another connection still has queue '%s', which is the lock of stream %s: it is read here as soon as that one lets go. "
+                "If that lasts, see whose it is: rabbitmqctl list_queues name owner_pid; without an owner, delete it",
+                *(self._group, self._lock, self._queue),
+            )
+        elif not self._logged_waiting:
             log.warning(
                 "group %s: another connection still has queue %s for itself; it is consumed here as soon as that one lets go. If that "
                 "lasts, somebody outside of the group consumes it: rabbitmqctl list_consumers",
@@ -107,25 +132,14 @@ class ChannelLosses:
         if isinstance(error, PermissionMissing):
             return self._forbidden(error)
         if isinstance(error, TopologyError | UsageError):
-            kind = type(error).__name__
-            log.error(
-                "group %s: %s The partition is halted; once that is put right: %s",
-                self._group,
-                sentence(error),
-                self._resume,
-            )
-            return AfterLoss(give_up=f"halted:{kind}")
+            return AfterLoss(give_up=halted(self._group, self._queue, error))
         raise error
-
-    @property
-    def _resume(self) -> str:
-        return f"cobalance group resume {self._group} {self._queue}"
 
     def _forbidden(self, error: PermissionMissing) -> AfterLoss:
         log.error(
             "group %s: %s The partition is given up. Members try it again, with pauses of up to five minutes; once that is put right, at "
             "once with: %s",
-            *(self._group, sentence(error), self._resume),
+            *(self._group, sentence(error), _resume(self._group, self._queue)),
         )
         return AfterLoss(give_up="permission_missing")
 

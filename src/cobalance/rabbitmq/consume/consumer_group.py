@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_args, overload
 
 from cobalance.coordinator.in_flight import written
 from cobalance.errors import CobalanceError, UsageError
 from cobalance.faces import hides
-from cobalance.group.engine import monotonic_ms
+from cobalance.group.clock import monotonic_ms
 from cobalance.group.group import GroupOptions
 from cobalance.limits import check_kind
 from cobalance.member.events import ResourcesDeclared
 from cobalance.names import validate_name
+from cobalance.rabbitmq.consume.by_key import ByKey
 from cobalance.rabbitmq.consume.consumer_options import Ack, ConsumerOptions, check_known
+from cobalance.rabbitmq.consume.crash_detection import CrashDetection, is_possible
 from cobalance.rabbitmq.consume.dead_letter_sender import DeadLetterSender
 from cobalance.rabbitmq.consume.discovery import Discovery
+from cobalance.rabbitmq.consume.expiry import warn_of_expiry
 from cobalance.rabbitmq.consume.failure_policy import FailurePolicy, OnError
 from cobalance.rabbitmq.consume.fencing import Fence, Fencing
+from cobalance.rabbitmq.consume.handlers import check_handler
 from cobalance.rabbitmq.consume.handling import Handling
+from cobalance.rabbitmq.consume.key_settings import KeySettings
+from cobalance.rabbitmq.consume.metering import Metering
 from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
+from cobalance.rabbitmq.consume.refused_replies import follow_refusal
 from cobalance.rabbitmq.consume.stream_worker import StreamWorker
 from cobalance.rabbitmq.consume.streaming import Streaming
 from cobalance.rabbitmq.consume.subscription import Subscription
@@ -28,14 +35,14 @@ from cobalance.rabbitmq.consume.unknown_queue import UnknownQueueWorker
 from cobalance.rabbitmq.model.queues import Guard, Queue
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.model.stream_settings import StreamSettings
+from cobalance.rabbitmq.options import check_options, checked_source
 from cobalance.rabbitmq.partition.delivery import Delivery
 from cobalance.rabbitmq.partition.in_flight import Share
 from cobalance.rabbitmq.partition.partition import PartitionConsumer
 from cobalance.rabbitmq.partition.replies import Replies, Reply
 from cobalance.rabbitmq.topics.broker import learn_queue
-from cobalance.rabbitmq.topics.options import check_options, checked_source
 from cobalance.rabbitmq.topics.other_groups import LOOK_EVERY, OtherGroups
-from cobalance.rabbitmq.wire.address import virtual_host
+from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL, virtual_host
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.failures import unguarded
 from cobalance.rabbitmq.wire.reconnection import Reconnection
@@ -47,22 +54,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
+    from cobalance.group.assignment import Assignment
     from cobalance.group.tenure import Tenure
     from cobalance.group.worker import Worker
     from cobalance.member.events import Event
     from cobalance.rabbitmq.consume.consumer_options import ConsumerSource
     from cobalance.rabbitmq.consume.failure_policy import OnFailure
     from cobalance.rabbitmq.consume.handlers import BatchHandler, Handler
+    from cobalance.rabbitmq.consume.key_settings import KeyOf, Order
+    from cobalance.rabbitmq.consume.metering import Meter, Send
+    from cobalance.rabbitmq.consume.slot import Slot
     from cobalance.rabbitmq.model.batches import Batch
     from cobalance.rabbitmq.partition.partition import PartitionEvent
 
 log = logging.getLogger("cobalance.rabbitmq")
 
+T = TypeVar("T")
+
 
 @hides(
+    "by_key",
     "consumer",
     "end_soon",
+    "follow_refusal",
     "handle",
+    "is_stream",
     "is_sure",
     "offsets_known",
     "post",
@@ -124,6 +140,15 @@ class ConsumerGroup(Streaming):
             ``x-cobalance-failures``. ``cobalance deadletters TOPIC`` shows and replays them.
         on_failure: ``on_failure(delivery, error)`` is called after each failure, a plain function in a thread; for a
             batch, with each of its messages. What it raises is logged.
+        order: ``"partition"``, or ``"key"``: then messages with different keys are handled side by side, within and across
+            partitions, and those of one key one after another. A failed message holds up its own key only; the others
+            go on. When a partition is asked back, only what was begun is waited for. In a stream, the offset of the last
+            message is committed before which all are finished; what was finished beyond it is repeated by the next
+            holder, if the stream moves before it is reached. A plain function runs in several threads.
+        concurrency: with ``order="key"``, how many handlers run side by side in this process; 64 by default.
+        key: with ``order="key"``, ``key(delivery)`` returns what order is kept by. By default it is the key that the
+            message was published with (:attr:`Delivery.key`); messages without one share their routing key, which is
+            the whole partition in a :class:`Topic`.
         max_in_flight: the most messages in this process that a handler has begun and that are not finished; others wait
             their turn.
         max_in_flight_per_partition: the same within a partition; it matters with ``ack="manual"``.
@@ -134,12 +159,17 @@ class ConsumerGroup(Streaming):
             giving it up to a member that may be connected; for a partition granted meanwhile, a tenth of that. The
             default is longer than RabbitMQ takes to restart, for which all members wait alike, so that nothing moves.
             None: forever.
+        crash_detection: notice a killed process within milliseconds, and give its partitions to others at once, if RabbitMQ
+            guards all of them. Otherwise, or without, that takes until its session ends.
         streams: where streams start, and when their offsets are committed; see :class:`StreamSettings`.
+        metrics: counts what the handler does; see :class:`cobalance.operate.ProcessMetrics`.
         group_options: see :class:`Group`.
 
     Raises:
         CobalanceError: on entering, if a server cannot be used or a queue is not as expected.
     """
+
+    _metering: Metering | None = None
 
     @overload
     def __init__(
@@ -169,7 +199,7 @@ class ConsumerGroup(Streaming):
         source: ConsumerSource,
         handler: Handler | BatchHandler,
         *,
-        amqp_url: str = "amqp://guest:guest@127.0.0.1:5672/%2F",
+        amqp_url: str = DEFAULT_AMQP_URL,
         management_url: str | None = None,
         refresh_ms: int = 5_000,
         prefetch: int = 100,
@@ -180,11 +210,16 @@ class ConsumerGroup(Streaming):
         retries: int | Retries = 3,
         on_error: OnError = "pause",
         on_failure: OnFailure | None = None,
+        order: Order = "partition",
+        concurrency: int | None = None,
+        key: KeyOf | None = None,
         max_in_flight: int | None = None,
         max_in_flight_per_partition: int | None = None,
         require_guard: bool = True,
         unconnected_ms: int | None = 300_000,
+        crash_detection: bool = True,
         streams: StreamSettings | None = None,
+        metrics: Meter | None = None,
         **group_options: Unpack[GroupOptions],
     ) -> None:
         check_known(group_options)
@@ -193,16 +228,17 @@ class ConsumerGroup(Streaming):
         self._amqp_url, self._management_url, self._refresh_ms = amqp_url, management_url, refresh_ms
         self._subscribed = Subscription(checked_source(source), amqp_url, management_url)
         self._fencing: Fencing | None = None
+        self._crashes: CrashDetection | None = None
         self._prefetch, self._ack_every, self._ack_interval_ms = prefetch, ack_every, ack_interval_ms
         self.manual = _checked("ack", ack, ("auto", "manual")) == "manual"
         self._dead_letter = _checked("on_error", on_error, get_args(OnError)) == "dead_letter"
         self._require_guard = require_guard
+        self._crash_detection = crash_detection
         self.unconnected_ms = unconnected_ms
         self._streams = streams or StreamSettings()
         self.batch = batch
         self._retries = retries if isinstance(retries, Retries) else Retries(retries)
-        if self._retries.parks and batch is not None:
-            raise UsageError("batches are tried again in place: leave out batch, or mode='park'")
+        handler, send = self._metered(metrics, handler, DeadLetterSender(amqp_url).send)
         self._policy = FailurePolicy(
             self.name,
             manual=self.manual,
@@ -211,23 +247,24 @@ class ConsumerGroup(Streaming):
             on_failure=on_failure,
             log_exceptions=self.log_exceptions,
             most_ms=self.own.max_processing_ms,
-            send=DeadLetterSender(amqp_url).send,
+            send=send,
         )
+        self._keys = KeySettings.of(order, concurrency, key, self._retries, on_error, batched=batch is not None)
+        self._places = Room(self._keys.concurrency)
         self._handling = Handling(handler, manual=self.manual, batch=batch, policy=self._policy)
-        least = 1 if batch is None else batch.most
-        for limit, value in (
-            ("prefetch", prefetch),
-            ("max_in_flight", max_in_flight),
-            ("max_in_flight_per_partition", max_in_flight_per_partition),
-        ):
-            if value is not None and value < least:
-                raise UsageError(f"{limit} is {value}, but the handler is given {least} messages at a time: raise it")
+        _check_room(
+            batch,
+            prefetch=prefetch,
+            max_in_flight=max_in_flight,
+            max_in_flight_per_partition=max_in_flight_per_partition,
+        )
         self._per_partition = max_in_flight_per_partition
         self._room = None if max_in_flight is None else Room(max_in_flight)
         self._queues: dict[str, Queue] = {}
         self._outdated: set[str] = set()
         """Of these, the ones to be read again before they are worked."""
         self._workers: dict[str, PartitionWorker] = {}
+        """Of tenures that are not over: a worker holds whatever its channel and its handlers left behind."""
         self.connection: BrokerConnection
 
     # -- the user's side -----------------------------------------------------------------------------------------------
@@ -238,27 +275,41 @@ class ConsumerGroup(Streaming):
         RabbitMQ is told once everything before it in its partition is settled, or when the partition is released. So
         the next holder gets exactly the unacknowledged messages, in order; after a crash or a lost connection, also
         those behind the first of them. In a stream, one offset is committed: everything from the first unacknowledged
-        message on is read again.
+        message on is read again. Once the partition is no longer this member's, nothing is done: the message comes again.
 
         Raises:
             UsageError: it was settled before, or this member has left.
         """
         self._check_manual()
+        worker = self._worker_of(delivery)
         with _as_usage_error():
-            self._worker_of(delivery).done(delivery)
+            if worker is not None:
+                worker.done(delivery)
+        if self._metering is not None:
+            self._metering.acked(delivery)
 
     def reject(self, delivery: Delivery) -> None:
         """Gives a message up (``ack="manual"``): it goes to the queue's dead-letter target; from any thread.
 
         It is acknowledged once RabbitMQ has confirmed that. If it cannot be sent there, it stays, and its partition is
-        given up, as with ``on_error="pause"``.
+        given up, as with ``on_error="pause"``. Once the partition is no longer this member's, nothing is done, as by `ack`.
 
         Raises:
             UsageError: its queue has no dead-letter target, or it was settled before.
         """
         self._check_manual()
+        worker = self._worker_of(delivery)
         with _as_usage_error():
-            self._policy.reject(delivery, self._worker_of(delivery))
+            if worker is not None:
+                self._policy.reject(delivery, worker)
+
+    def _metered(self, meter: Meter | None, handler: Any, send: Send) -> tuple[Any, Send]:
+        """Both are left as they are without a meter."""
+        if meter is None:
+            return handler, send
+        check_handler(handler)
+        self._metering = Metering(meter, self, manual=self.manual)
+        return self._metering.metered(handler), self._metering.counted(send)
 
     def _check_manual(self) -> None:
         if not self.manual:
@@ -266,7 +317,8 @@ class ConsumerGroup(Streaming):
                 "each message is acknowledged when its handler returns: give ack='manual' to do that elsewhere"
             )
 
-    def _worker_of(self, delivery: Delivery) -> PartitionWorker:
+    def _worker_of(self, delivery: Delivery) -> PartitionWorker | None:
+        """None if its tenure is over: the message is redelivered."""
         self.check_process()
         check_kind("what is acknowledged", delivery, Delivery)
         if hasattr(self, "_left") and self._left.is_set():
@@ -275,7 +327,7 @@ class ConsumerGroup(Streaming):
                 f"while the group runs; a longer drain_timeout_ms gives more time to"
             )
         worker = self._workers.get(delivery.queue)
-        if worker is None:
+        if worker is None and delivery.queue not in self._queues:
             raise UsageError(f"a message of {delivery.queue!r} is not of this group: settle it where it was handed out")
         return worker
 
@@ -297,6 +349,16 @@ class ConsumerGroup(Streaming):
         self._replies = Replies(self.name, self._amqp_url, name, heartbeat_s=heartbeat_s)
         self._reconnection = Reconnection(self.name, self.connection, self._confirm_held)
         await self._patience.call(self._reconnection.open)
+        if self._crash_detection and is_possible(self._coordinator):
+            self._crashes = CrashDetection(
+                self._coordinator,
+                self._engine,
+                self.connection,
+                self._amqp_url,
+                guarded=all(map(self._is_guarded, self._queues.values())),
+                session_timeout_ms=self.settings.session_timeout_ms,
+            )
+            self._crashes.connected()
         self._others = OtherGroups(self._coordinator, f"{self.connection.cluster}/{virtual_host(self._amqp_url)}")
         await in_thread(lambda: self._others.warn(self._queues_among(self._queues)))
         # What changes by itself is declared by the member elected to look for it; the rest, by every member.
@@ -307,34 +369,26 @@ class ConsumerGroup(Streaming):
         """The names of queues that are not streams."""
         return sorted(name for name in names if name in self._queues and not self._reads_as_stream(self._queues[name]))
 
-    async def _watch_other_groups(self) -> None:
-        with self._service_scope():
-            await self._others.watch(lambda: self._queues_among(self.tenures), LOOK_EVERY * self._refresh_ms)
-
     async def _enter_group(self) -> None:
-        self._tasks.start_soon(self._watch_other_groups)
+        pause_ms = LOOK_EVERY * self._refresh_ms
+        self._start_task(self._run_service, self._others.watch, lambda: self._queues_among(self.tenures), pause_ms)
         if self._subscribed.changes:
-            self._tasks.start_soon(self._discover)
+            self._start_task(self._run_service, self._discovery().run)
         if self._management_url is not None:
             fence = Fence(self._coordinator, self._amqp_url, self._management_url)
             self._fencing = Fencing(fence, self.settings.session_timeout_ms)
-            self._tasks.start_soon(self._run_fencing, self._fencing)
+            self._start_task(self._run_service, self._fencing.run)
         await super()._enter_group()
 
-    async def _run_fencing(self, fencing: Fencing) -> None:
-        with self._service_scope():
-            await fencing.run()
-
-    async def _discover(self) -> None:
-        with self._service_scope():
-            await Discovery(
-                self._subscribed,
-                self._coordinator,
-                refresh_ms=self._refresh_ms,
-                is_head=lambda: self._engine.session.is_head,
-                is_connected=lambda: self.connection.is_open,
-                declare=lambda names, version: self.post(ResourcesDeclared(version, names)),
-            ).run()
+    def _discovery(self) -> Discovery:
+        return Discovery(
+            self._subscribed,
+            self._coordinator,
+            refresh_ms=self._refresh_ms,
+            is_head=lambda: self._engine.session.is_head,
+            is_connected=lambda: self.connection.is_open,
+            declare=lambda names, version: self.post(ResourcesDeclared(version, names)),
+        )
 
     def _check_queues(self) -> None:
         if not self._queues and not self._subscribed.may_be_empty:
@@ -352,7 +406,8 @@ class ConsumerGroup(Streaming):
         if queue.auto_delete:
             raise UsageError(
                 f"queue {queue.name!r} is an auto-delete queue: RabbitMQ deletes it with its messages when its only consumer goes, which "
-                "happens at each handover. Declare it without auto_delete; x-expires deletes a queue that nobody uses"
+                "happens at each handover. Declare it without auto_delete, and delete it when it is not needed any more; with x-expires "
+                "it would be deleted with its messages whenever nobody works it for as long, as during a pause after failures"
             )
         if self._require_guard and queue.guard is Guard.NONE and not self._reads_as_stream(queue):
             raise unguarded(queue)
@@ -365,6 +420,8 @@ class ConsumerGroup(Streaming):
             )
 
     async def _release_servers(self) -> None:
+        if self._crashes is not None:
+            self._crashes.end()
         if hasattr(self, "_reconnection"):
             await self._reconnection.wait_idle()
             await in_thread(self._replies.close)
@@ -374,6 +431,8 @@ class ConsumerGroup(Streaming):
 
     def _connection_lost(self, reason: str) -> None:  # on the I/O thread
         log.warning("group %s: lost RabbitMQ at %s (%s); connecting again", self.name, self.connection.place, reason)
+        if self._crashes is not None:
+            self._crashes.lost()
         self._commands.append(self._start_reconnecting)
         self._wakeup.notify()
 
@@ -383,11 +442,18 @@ class ConsumerGroup(Streaming):
 
     def _start_reconnecting(self) -> None:
         self._reconnection.lost()
-        self._tasks.start_soon(self._reconnect)
+        self._start_task(self._reconnect)
 
     async def _reconnect(self) -> None:
-        with self._service_scope():
-            await self._reconnection.run()
+        await self._run_service(self._reconnection.run)
+        if self._crashes is not None:
+            self._crashes.connected()
+
+    def joined(self, member: str) -> None:
+        """Called by the engine: the process is a member."""
+        super().joined(member)
+        if self._crashes is not None:
+            self._crashes.joined(member)
 
     async def wait_connected(self) -> None:
         """Returns once RabbitMQ is connected and the coordinator has confirmed, after the last loss, what is held."""
@@ -400,17 +466,30 @@ class ConsumerGroup(Streaming):
             self._fencing.look()
         queue = self._queues.get(tenure.resource)
         if queue is not None and queue.name not in self._outdated:
+            warn_of_expiry(self.name, queue)
             return self._worker_for(tenure, queue)
         if queue is None and self._resources is not None and self._subscribed.changes:
             self.post(ResourcesDeclared(0, ()))  # the topic was grown: what this process declared is out of date
         return UnknownQueueWorker(tenure, self, lambda: self._learn(tenure))
 
     def _learn(self, tenure: Tenure) -> Callable[[], Worker]:
-        queue = learn_queue(self._amqp_url, tenure.resource)
+        queue = self._read(tenure.resource)
         self._check_queue(queue)
         self._queues[queue.name] = queue
         self._outdated.discard(queue.name)
+        warn_of_expiry(self.name, queue)
         return lambda: self._worker_for(tenure, queue)
+
+    def _read(self, name: str) -> Queue:
+        """The queue as it is declared now. From then on it may be worked."""
+        queue = learn_queue(self._amqp_url, name)
+        if self._crashes is not None:
+            self._crashes.check_guard(guarded=self._is_guarded(queue))
+        return queue
+
+    def _is_guarded(self, queue: Queue) -> bool:
+        """Whether RabbitMQ serves only one member at a time, whenever it is worked."""
+        return self._streams.lock if self._reads_as_stream(queue) else queue.guard is not Guard.NONE
 
     async def read_again(self, queue: Queue) -> Queue | None:
         """The queue as it is declared now; None if the program describes it itself, or it cannot be worked like that.
@@ -420,7 +499,7 @@ class ConsumerGroup(Streaming):
         if self._subscribed.describes(queue.name):
             return None
         self._outdated.add(queue.name)
-        found = await in_thread(lambda: learn_queue(self._amqp_url, queue.name))
+        found = await in_thread(lambda: self._read(queue.name))
         try:
             self._check_queue(found)
         except CobalanceError:
@@ -440,6 +519,12 @@ class ConsumerGroup(Streaming):
         )
         self._workers[tenure.resource] = worker
         return worker
+
+    def _conclude(self, it: Assignment) -> None:
+        super()._conclude(it)
+        worker = self._workers.get(it.resource)
+        if worker is not None and worker.tenure is it.tenure:
+            del self._workers[it.resource]
 
     def _reads_as_stream(self, queue: Queue) -> bool:
         return queue.kind == "stream"
@@ -474,13 +559,19 @@ class ConsumerGroup(Streaming):
             ack_every=self._ack_every,
             ack_interval_ms=self._ack_interval_ms,
             require_guard=self._require_guard,
-            acks_ahead=self._retries.parks,
-            acks_ahead_at_close=self.manual,
+            acks_ahead=self._keys.key_of is not None,
+            acks_ahead_at_close=True,  # out of order: by hand, or behind a request whose reply was refused
         )
 
     def reply(self, reply: Reply) -> Future[bool]:
         """Sends a reply; the result is whether there was a queue for it, once confirmed. Any thread."""
         return self._replies.send(reply)
+
+    async def follow_refusal(
+        self, request: Delivery, reply: Reply, error: CobalanceError, worker: PartitionWorker
+    ) -> None:
+        """RabbitMQ has refused a reply: its request has failed."""
+        await follow_refusal(request, reply, error, worker, policy=self._policy, send=self.reply)
 
     def post(self, event: Event) -> None:
         """Passes an event to the session."""
@@ -495,7 +586,7 @@ class ConsumerGroup(Streaming):
         """Starts a task of the program's code on the event loop. Any thread."""
 
         def start() -> None:
-            self._tasks.start_soon(self._call_own, call)
+            self._start_task(self._call_own, call)
 
         self._commands.append(start)
         self._wakeup.notify()
@@ -507,6 +598,17 @@ class ConsumerGroup(Streaming):
             if not is_cancellation(error):
                 self._note_error(error)
             raise
+
+    def by_key(self, worker: PartitionWorker) -> ByKey | None:
+        """What works a partition's messages side by side; None if they are worked in order."""
+        if self._keys.key_of is None:
+            return None
+        places = self._places if self._keys.shared else Room(1)
+        most = 1 if self.batch is None else self.batch.most
+        return ByKey(worker, self._serve, key_of=self._keys.key_of, places=places, most=most)
+
+    async def _serve(self, slot: Slot) -> None:
+        await self._handling.serve(slot, self._call_handler)
 
     def share(self) -> Share:
         """Room for the unfinished messages of one tenure."""
@@ -522,11 +624,11 @@ class ConsumerGroup(Streaming):
 
     async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
         """Has the messages handled in order, as long as the worker goes on; returns how many are done with."""
-        return await self._handling.work(
-            deliveries,
-            worker,
-            lambda function: self._threads.run_to_end(self._own_code.in_thread(function), self._service_scope),
-        )
+        return await self._handling.work(deliveries, worker.slot, self._call_handler)
+
+    async def _call_handler(self, function: Callable[[], T]) -> T:
+        """Calls a plain handler in a thread, and does not return before that thread is done."""
+        return await self._threads.run_to_end(self._own_code.in_thread(function), self._service_scope)
 
 
 @contextmanager
@@ -536,6 +638,13 @@ def _as_usage_error() -> Iterator[None]:
         yield
     except ValueError as error:
         raise UsageError(f"{error}: acknowledge or reject each message once") from None
+
+
+def _check_room(batch: Batch | None, **limits: int | None) -> None:
+    least = 1 if batch is None else batch.most
+    for limit, value in limits.items():
+        if value is not None and value < least:
+            raise UsageError(f"{limit} is {value}, but the handler is given {least} messages at a time: raise it")
 
 
 def _checked(name: str, value: str, allowed: tuple[str, ...]) -> str:

@@ -11,6 +11,8 @@ import attrs
 from cobalance.errors import UsageError
 from cobalance.group.group import GroupOptions, PlainOptions
 from cobalance.rabbitmq.consume.failure_policy import OnError, OnFailure
+from cobalance.rabbitmq.consume.key_settings import KeyOf, Order
+from cobalance.rabbitmq.consume.metering import Meter
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.model.stream_settings import StreamSettings
@@ -36,11 +38,16 @@ class PlainConsumerOptions(PlainOptions, total=False):
     retries: int | Retries
     on_error: OnError
     on_failure: OnFailure | None
+    order: Order
+    concurrency: int | None
+    key: KeyOf | None
     max_in_flight: int | None
     max_in_flight_per_partition: int | None
     require_guard: bool
     unconnected_ms: int | None
+    crash_detection: bool
     streams: StreamSettings | None
+    metrics: Meter | None
 
 
 class ConsumerOptions(PlainConsumerOptions, GroupOptions, total=False):

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from pika.compat import long
 
-from cobalance.errors import CobalanceError, PermissionMissing, PublishFailed, QueueMissing
+from cobalance.errors import CobalanceError, PermissionMissing, PublishFailed, QueueMissing, Unreachable
 from cobalance.rabbitmq.consume.dead_letter_target import required_target
 from cobalance.rabbitmq.consume.dead_letters import ERROR, FAILURES, GROUP, QUEUE, publish
 from cobalance.rabbitmq.consume.republishing import EXPIRATION, USER_ID, republished
+from cobalance.rabbitmq.model.encoding import can_hold
 from cobalance.rabbitmq.model.headers import DEATHS, as_number
 from cobalance.rabbitmq.partition.delivery import EXCHANGE, ROUTING_KEY
 from cobalance.rabbitmq.topics.admin import connected
@@ -72,7 +73,10 @@ class DeadLetterSender:
             self._letters.append(letter)
             first, self._running = not self._running, True
         if first:
-            threading.Thread(target=self._run, name="cobalance dead letters", daemon=True).start()
+            try:
+                threading.Thread(target=self._run, name="cobalance dead letters", daemon=True).start()
+            except RuntimeError as error:  # the system gives no more threads: the next letter asks for one again
+                self._give_up(Unreachable(f"the message cannot be sent now: {error}"))
         return letter.sent
 
     def _run(self) -> None:
@@ -83,8 +87,15 @@ class DeadLetterSender:
                         _send(self._letters[0], admin)
                         self._letters.popleft().sent.set_result(None)
             except Exception as error:  # noqa: BLE001 -- raised where it is waited for
-                if self._letters:  # otherwise closing the connection failed
+                # It may be the connection's close that failed. A server that does not answer is not asked by each in turn.
+                for _ in range(len(self._letters) if isinstance(error, Unreachable) else min(len(self._letters), 1)):
                     self._letters.popleft().sent.set_exception(_failure(error))
+
+    def _give_up(self, error: CobalanceError) -> None:
+        with self._lock:
+            unsent, self._letters, self._running = self._letters, deque(), False
+        for letter in unsent:
+            letter.sent.set_exception(error)
 
     def _more(self) -> bool:
         with self._lock:
@@ -131,7 +142,7 @@ def _deaths(queue: str, delivery: Delivery) -> list[Any]:
     message last, its first entry says from where, and no header of a publisher does.
     """
     deaths = delivery.headers.get(DEATHS)
-    earlier = [it for it in deaths if isinstance(it, dict)] if isinstance(deaths, list) else []
+    earlier = [it for it in deaths if isinstance(it, dict) and can_hold(it)] if isinstance(deaths, list) else []
     same = [it for it in earlier if (it.get("queue"), it.get("reason")) == (queue, "rejected")]
     before = as_number(same[0].get("count")) if same else None
     this = {

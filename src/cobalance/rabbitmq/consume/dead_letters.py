@@ -7,25 +7,38 @@ both.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from typing import Any
+from uuid import uuid4
 
 import attrs
 from pika import exceptions as pika_errors
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import BasicProperties
 
-from cobalance.errors import CobalanceError, PublishFailed, TopicMissing, TopologyError, UsageError
+from cobalance.errors import (
+    CobalanceError,
+    PermissionMissing,
+    PublishFailed,
+    TopicMissing,
+    TopologyError,
+    Unreachable,
+    UsageError,
+)
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.consume.dead_letter_target import target_of
-from cobalance.rabbitmq.consume.republishing import EXPIRATION, USER_ID, republished
+from cobalance.rabbitmq.consume.republishing import EXPIRATION, USER_ID, encoding_of, republished
 from cobalance.rabbitmq.model.headers import DEATHS, as_name, as_number, as_text, last_death
 from cobalance.rabbitmq.model.topic import Topic, partition_named
 from cobalance.rabbitmq.partition.delivery import EXCHANGE, ROUTING_KEY
 from cobalance.rabbitmq.topics.admin import Admin, connected
 from cobalance.rabbitmq.topics.broker import newest_layout
+from cobalance.rabbitmq.topics.queue_state import read_state
+from cobalance.rabbitmq.wire.header_table import number_among
 from cobalance.rabbitmq.wire.pika_internals import Unreadable, frame_max
 from cobalance.redact import redact
 
@@ -36,8 +49,8 @@ FAILURES = "x-cobalance-failures"
 NOT_THE_MESSAGES = ("x-cobalance-", DEATHS, "x-first-death-", "x-last-death-")
 """Headers about the message's death; they are removed when it is sent back."""
 
-MOST_TEXT = 300
-"""Characters kept of an exception's text."""
+MOST_TEXT, MOST_READ = 300, 4_000
+"""Characters kept of an exception's text, and those that they are taken from: it may be mostly blanks."""
 
 OFTEN = 10
 """After this many deliveries a message that stays is published again.
@@ -53,7 +66,13 @@ MOST_PREFETCHED = 65_535
 """AMQP has no larger number for it, except 0: all."""
 
 SILENCE_S = 2.0
-"""If nothing arrives for this long, somebody else has taken the rest."""
+"""If nothing arrives for this long, RabbitMQ is asked whether anything will."""
+
+RETURN_S, LOOK_S = 2.0, 0.02
+"""How long, and how often, what comes back is waited for; somebody else may have it."""
+
+MOST_SILENCES = 5
+"""So many in a row, though messages wait, are an error."""
 
 log = logging.getLogger("cobalance.rabbitmq")
 
@@ -119,7 +138,7 @@ def words_of(error: Exception) -> str:
     """Type and text of a program's exception in one line, shortened, without passwords."""
     kind = type(error).__name__
     try:
-        text = " ".join(redact(str(error)).split())
+        text = " ".join(redact(str(error), MOST_READ).split())
     except Exception:  # noqa: BLE001 -- whatever the program's own __str__ raises
         text = ""
     return f"{kind}: {text}"[:MOST_TEXT] if text else kind
@@ -153,7 +172,7 @@ def read_dead_letters(url: str, topic: str, *, most: int = 100) -> list[DeadLett
     """
     found: list[DeadLetter] = []
 
-    def look(_: BlockingChannel, letter: DeadLetter, *__: object) -> bool:
+    def look(_: Sender, letter: DeadLetter, *__: object) -> bool:
         found.append(letter)
         return False
 
@@ -161,8 +180,9 @@ def read_dead_letters(url: str, topic: str, *, most: int = 100) -> list[DeadLett
     return found
 
 
-def replay_dead_letters(url: str, topic: str, *message_ids: str) -> list[DeadLetter]:
-    """Sends dead letters, all or those with the given ids, back to their partition queues, behind what is there.
+def replay_dead_letters(url: str, topic: str, *message_ids: str, everything: bool = False) -> list[DeadLetter]:
+    """Sends dead letters, those with the given ids or ``everything``, back to their partition queues, behind what is
+    there.
 
     They go to no other queue. Headers are kept, except those about their death; the original exchange and routing key
     become headers, which ``Delivery.exchange`` and ``Delivery.routing_key`` read. In a topic that has grown since, they
@@ -174,22 +194,38 @@ def replay_dead_letters(url: str, topic: str, *message_ids: str) -> list[DeadLet
     other ``user_id`` than that of the connection.
 
     Raises:
+        UsageError: neither ids nor ``everything`` are given, or both.
         TopicMissing: the topic has no dead-letter queue.
         PublishFailed: one could not be sent back; it and those behind it are still dead letters.
     """
     check_kind("the topic's name", topic, str)
+    _check_choice(message_ids, everything=everything)
     with connected(url) as admin:
         newest = Topic(topic, 1, layout=newest_layout(admin, topic))
     return _settle(url, topic, message_ids, partial(_send_back, Homes(url, newest)))
 
 
-def drop_dead_letters(url: str, topic: str, *message_ids: str) -> list[DeadLetter]:
-    """Deletes dead letters for good: all, or those with the given ids.
+def drop_dead_letters(url: str, topic: str, *message_ids: str, everything: bool = False) -> list[DeadLetter]:
+    """Deletes dead letters for good: those with the given ids, or ``everything``.
 
     Raises:
+        UsageError: neither ids nor ``everything`` are given, or both.
         TopicMissing: the topic has no dead-letter queue.
     """
+    check_kind("the topic's name", topic, str)
+    _check_choice(message_ids, everything=everything)
     return _settle(url, topic, message_ids, lambda *_: True)
+
+
+def _check_choice(message_ids: Sequence[object], *, everything: bool) -> None:
+    """An empty selection is not all of them."""
+    for it in message_ids:
+        check_kind("the id of a message", it, str)
+    check_kind("everything", everything, bool)
+    if everything == bool(message_ids):
+        raise UsageError(
+            "Name the ids of messages, or give everything=True for all dead letters; no ids are none of them."
+        )
 
 
 def dead_letter_queue(topic: str) -> str:
@@ -197,14 +233,17 @@ def dead_letter_queue(topic: str) -> str:
     return f"{topic}.dead"
 
 
-Deal = Callable[[BlockingChannel, DeadLetter, BasicProperties, bytes], bool]
-"""Deals with a letter, and returns whether it is settled. The channel is one to publish on."""
+Sender = Callable[[], BlockingChannel]
+"""Opens a channel to publish on when it is first called."""
+
+Deal = Callable[[Sender, DeadLetter, BasicProperties, bytes], bool]
+"""Deals with a letter, and returns whether it is settled."""
 
 
 def _settle(url: str, topic: str, message_ids: Sequence[str], deal: Deal) -> list[DeadLetter]:
     settled: list[DeadLetter] = []
 
-    def settle(sender: BlockingChannel, letter: DeadLetter, properties: BasicProperties, body: bytes) -> bool:
+    def settle(sender: Sender, letter: DeadLetter, properties: BasicProperties, body: bytes) -> bool:
         if message_ids and letter.message_id not in message_ids:
             return False
         if not deal(sender, letter, properties, body):
@@ -224,7 +263,7 @@ def _visit(url: str, topic: str, deal: Deal, most: int | None = None, *, keeps: 
     """
     check_kind("the topic's name", topic, str)
     queue = dead_letter_queue(topic)
-    with connected(url) as admin, connected(url) as sending:
+    with connected(url) as admin, ExitStack() as stack:
         count = admin.ready(queue)
         if count is None:
             raise TopicMissing(
@@ -232,15 +271,57 @@ def _visit(url: str, topic: str, deal: Deal, most: int | None = None, *, keeps: 
             )
         number = count if most is None else min(count, most)
         if number:
+            _prove_publishing(url, admin, queue)
+            sender = cache(lambda: stack.enter_context(stack.enter_context(connected(url)).channel(queue)))
             at_once = min(count, max(number if keeps else 0, MOST_AT_ONCE))
-            visit = partial(_deal_with_each, topic, count, deal, number=number, at_once=at_once)
-            admin.call(queue, lambda channel: sending.call(queue, partial(visit, channel)))
+            with admin.channel(queue) as channel:
+                settled = _deal_with_each(topic, count, deal, channel, sender, number=number, at_once=at_once)
+            _await_return(admin, queue, count - settled)
+
+
+def _await_return(admin: Admin, queue: str, count: int) -> None:
+    """A quorum queue has what comes back only a moment after the channel was closed, and the next look would miss it."""
+    give_up_at = time.monotonic() + RETURN_S
+    while (admin.ready(queue) or 0) < count and time.monotonic() < give_up_at:
+        time.sleep(LOOK_S)
+
+
+def _prove_publishing(url: str, admin: Admin, queue: str) -> None:
+    """Raises PublishFailed if nothing can be published, unless looking at this queue is harmless: see `OFTEN`."""
+    try:
+        with connected(url) as sending:
+            sending.call(queue, _publish_nowhere)
+    except CobalanceError as error:
+        if not _is_classic(admin, queue):
+            raise PublishFailed(
+                f"Nothing was taken out of queue {queue!r}: RabbitMQ deletes a message that a quorum queue has delivered too often, so what "
+                f"is looked at must be published again at times, and now nothing can be published: {error} The user needs the "
+                "permission to write to the default exchange (amq.default); during an alarm, try again later."
+            ) from None
+
+
+def _publish_nowhere(channel: BlockingChannel) -> None:
+    nowhere = f"cobalance.nowhere.{uuid4()}"
+    try:
+        publish(channel, "", nowhere, BasicProperties(), b"")
+    except PublishFailed:  # as no queue has this name
+        pass
+    except pika_errors.ChannelClosedByBroker as error:
+        raise PublishFailed(f"{error.reply_code} {error.reply_text}.") from None
+
+
+def _is_classic(admin: Admin, queue: str) -> bool:
+    try:
+        return admin.kind(queue) == "classic"
+    except PermissionMissing:  # to declare it
+        return False
 
 
 def _deal_with_each(
-    topic: str, count: int, deal: Deal, channel: BlockingChannel, sender: BlockingChannel, *, number: int, at_once: int
-) -> None:
-    """Takes so many out, of which up to `at_once` are not settled, and deals with the first `number` of them.
+    topic: str, count: int, deal: Deal, channel: BlockingChannel, sender: Sender, *, number: int, at_once: int
+) -> int:
+    """Takes so many out, of which up to `at_once` are not settled, and deals with the first `number` of them. Returns how
+    many are settled.
 
     What is not acknowledged is back in its place once the channel is closed, if one consumer has had all: a quorum
     queue shuffles what was taken by more than 32, as which basic_get counts, and puts what comes back for the second
@@ -251,11 +332,10 @@ def _deal_with_each(
     """
     queue = dead_letter_queue(topic)
     failure: CobalanceError | None = None
-    publishes = False
+    publishes, count_settled = False, 0
     channel.basic_qos(prefetch_count=at_once if at_once <= MOST_PREFETCHED else 0)
-    arriving: Iterator[tuple[Any, Any, Any]] = channel.consume(queue, inactivity_timeout=SILENCE_S)
-    for place, (method, properties, body) in zip(range(count), arriving, strict=False):
-        if method is None or (place >= number and not publishes):
+    for place, (method, properties, body) in zip(range(count), _arriving(channel, queue), strict=False):
+        if place >= number and not publishes:
             break
         try:
             settled = (
@@ -265,25 +345,44 @@ def _deal_with_each(
             )
         except CobalanceError as error:
             settled, failure = False, error
+        count_settled += settled
         publishes = publishes or (not settled and _deliveries(properties) >= OFTEN)
-        moves = publishes and not settled and not isinstance(properties, Unreadable)
+        moves = publishes and not settled
         if moves:
-            publish(sender, "", queue, republished(properties, frame_max=frame_max(sender.connection)), body)
+            again = republished(properties, frame_max=frame_max(sender().connection))
+            publish(sender(), "", queue, again, body)
         if moves or settled:
             channel.basic_ack(method.delivery_tag)
         elif failure is not None and not publishes:
             break
     if failure is not None:
         raise failure
+    return count_settled
+
+
+def _arriving(channel: BlockingChannel, queue: str) -> Iterator[tuple[Any, Any, Any]]:
+    """What is delivered, until RabbitMQ says that nothing more is there: somebody else may have taken some."""
+    silences = 0
+    for method, properties, body in channel.consume(queue, inactivity_timeout=SILENCE_S):
+        if method is not None:
+            silences = 0
+            yield method, properties, body
+            continue
+        state = read_state(channel, queue)  # answered behind what was sent
+        if channel.get_waiting_message_count():
+            continue
+        silences += 1
+        if state.consumers and not state.ready:  # it knows of this one
+            return
+        if silences == MOST_SILENCES:
+            raise Unreachable(f"RabbitMQ has sent nothing of {queue!r} for {SILENCE_S * silences:.0f} s; try again.")
 
 
 def _deliveries(properties: BasicProperties) -> int:
-    return as_number((properties.headers or {}).get("x-delivery-count")) or 0
+    return number_among(encoding_of(properties), "x-delivery-count") or 0
 
 
-def _send_back(
-    homes: Homes, sender: BlockingChannel, letter: DeadLetter, properties: BasicProperties, body: bytes
-) -> bool:
+def _send_back(homes: Homes, sender: Sender, letter: DeadLetter, properties: BasicProperties, body: bytes) -> bool:
     if isinstance(properties, Unreadable):
         log.warning("%s: a dead letter of %d bytes stays: %s", homes.topic, letter.size, letter.error)
         return False
@@ -296,8 +395,8 @@ def _send_back(
     own = {EXPIRATION: letter.expiration, USER_ID: letter.user_id}
     if letter.routing_key is not None and letter.exchange is not None:
         own = {EXCHANGE: letter.exchange, ROUTING_KEY: letter.routing_key, **own}
-    again = republished(properties, own, without=NOT_THE_MESSAGES, frame_max=frame_max(sender.connection))
-    publish(sender, "", home, again, body)
+    again = republished(properties, own, without=NOT_THE_MESSAGES, frame_max=frame_max(sender().connection))
+    publish(sender(), "", home, again, body)
     return True
 
 

@@ -92,7 +92,7 @@ class Discovery:
             self._trouble = trouble
             return self._refresh_ms
         self._trouble = None
-        return self._refresh_ms if look.again_in_ms is None else look.again_in_ms
+        return self._refresh_ms if look.again_in_ms is None else min(look.again_in_ms, self._refresh_ms)
 
     def _compare(self, names: tuple[str, ...], heard_ms: int) -> None:
         mine = next((row for row in self._coordinator.subscriptions() if row.id == self._source.id), None)

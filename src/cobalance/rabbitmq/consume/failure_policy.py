@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
+from cobalance.backoff import Backoff
 from cobalance.errors import CobalanceError, HandlerHung, UnexpectedResult, UsageError
-from cobalance.group.engine import monotonic_ms
+from cobalance.group.clock import monotonic_ms
 from cobalance.group.worker import is_async, outcome
 from cobalance.member.events import Abandoned
 from cobalance.rabbitmq.consume.dead_letter_sender import Reason
@@ -19,14 +21,15 @@ from cobalance.rabbitmq.consume.dead_letter_target import required_target
 from cobalance.rabbitmq.consume.dead_letters import words_of
 from cobalance.rabbitmq.consume.parcels import Parcel
 from cobalance.rabbitmq.partition.delivery import Delivery
+from cobalance.threads.log_lines import exc_info
 from cobalance.threads.wakeup import result_of
 from cobalance.threads.worker_threads import in_thread
 
 if TYPE_CHECKING:
-    from collections import deque
     from concurrent.futures import Future
 
     from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
+    from cobalance.rabbitmq.consume.slot import Slot
     from cobalance.rabbitmq.model.queues import Queue
     from cobalance.rabbitmq.model.retries import Retries
 
@@ -34,8 +37,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cobalance.rabbitmq")
 
+MOST_KIND = 100
+"""Characters kept of the name of an exception's type."""
+
 OnFailure = Callable[[Delivery, Exception], Awaitable[None]] | Callable[[Delivery, Exception], None]
-OnError = Literal["pause", "raise", "dead_letter", "halt"]
+OnError = Literal["pause", "raise", "dead_letter", "halt", "park"]
+
+PARKED_MS = Backoff(5_000, 300_000)
+"""Pauses between further tries of a message that has used up its retries, where only its key waits (``park``)."""
 
 
 class FailurePolicy:
@@ -54,7 +63,6 @@ class FailurePolicy:
         send: SendDeadLetter,
     ) -> None:
         self._group, self._manual, self._retries, self._on_error = group, manual, retries, on_error
-        self.key_of = retries.key_of
         self._on_failure: Any = on_failure
         self._log_exceptions, self._most_ms, self._send = log_exceptions, most_ms, send
         self._explained = ""  # the last unexpected result that was explained
@@ -67,116 +75,166 @@ class FailurePolicy:
 
     # -- when a handler has failed -------------------------------------------------------------------------------------
 
-    async def follow(self, parcels: deque[Parcel], error: Exception, worker: PartitionWorker) -> bool:
-        """Decides about the first parcel; returns whether to go on.
+    async def follow(self, slot: Slot, error: Exception) -> bool:
+        """Decides about the slot's first parcel; returns whether to go on.
 
         Raises:
             Exception: the handler's own, if failures end the membership.
         """
-        parcel = parcels[0]
+        parcel, worker = slot.parcels[0], slot.worker
         if parcel.is_settled:  # given up while its handler was still running
-            parcels.popleft()
+            slot.pop()
             return worker.goes_on
         parcel.failures += 1
-        worker.watch.idle()
+        slot.watch.idle()
         if self._manual:
             parcel.drop(worker.is_settled)
         for delivery in parcel.deliveries:
             delivery.forget_reply()
         await self._call_on_failure(parcel, error, worker)
         if self._manual and not parcel.drop(worker.is_settled):
-            parcels.popleft()
+            slot.pop()
             self._log(logging.WARNING, parcel, error, "it is settled, so it is not tried again")
             return worker.goes_on
         if not isinstance(error, UsageError) and parcel.failures <= self._retries.most:
-            worker.put_down(len(parcel.deliveries))
-            return await self._try_again(parcels, error, worker)
+            slot.put_down(len(parcel.deliveries))
+            return await self._try_again(slot, error)
         if len(parcel.deliveries) > 1:
             if isinstance(error, UnexpectedResult):
-                return await self._give_up_each(parcels, error, worker)
-            worker.put_down(len(parcel.deliveries))
+                return await self._give_up_each(slot, error)
+            slot.put_down(len(parcel.deliveries))
             self._log(logging.WARNING, parcel, error, "trying one by one")
-            parcels.popleft()
-            parcels.extendleft(Parcel((it,), self._retries.most) for it in reversed(parcel.deliveries))
+            slot.split([Parcel((it,), self._retries.most, parcel.key) for it in parcel.deliveries])
             return worker.goes_on
-        return await self._give_up(parcels, error, worker)
+        return await self._give_up(slot, error)
 
-    async def _try_again(self, parcels: deque[Parcel], error: Exception, worker: PartitionWorker) -> bool:
-        parcel = parcels[0]
+    async def _try_again(self, slot: Slot, error: Exception) -> bool:
+        parcel = slot.parcels[0]
         delay_ms = self._retries.delay_ms(parcel.failures)
-        if not self._retries.parks:
+        if slot.keys is None:
             self._log(logging.WARNING, parcel, error, "trying again")
-            return await worker.rest(delay_ms)
-        try:
-            parcel.key = self.key_of(parcel.deliveries[0])
-        except UsageError as unknown:
-            return await self._give_up(parcels, unknown, worker)
+            return await slot.worker.rest(delay_ms)
         self._log(logging.WARNING, parcel, error, f"trying again in {delay_ms:.0f} ms, while others go on")
-        worker.parked.park(parcels.popleft(), monotonic_ms() + delay_ms)
-        return worker.goes_on
+        slot.put_back(monotonic_ms() + delay_ms)
+        return slot.worker.goes_on
 
-    async def _give_up_each(self, parcels: deque[Parcel], error: Exception, worker: PartitionWorker) -> bool:
+    async def _give_up_each(self, slot: Slot, error: Exception) -> bool:
         """Gives up the messages of a batch one after another, without retries."""
-        whole = parcels.popleft()
-        parcels.extendleft(Parcel((it,), whole.failures) for it in reversed(whole.deliveries))
+        whole = slot.parcels[0]
+        slot.split([Parcel((it,), whole.failures, whole.key) for it in whole.deliveries])
         for behind in reversed(range(len(whole.deliveries))):
-            if not await self._give_up(parcels, error, worker):
-                worker.put_down(behind)
+            if not await self._give_up(slot, error):
+                slot.put_down(behind)
                 return False
-        return worker.goes_on
+        return slot.worker.goes_on
 
-    async def _give_up(self, parcels: deque[Parcel], error: Exception, worker: PartitionWorker) -> bool:
-        parcel = parcels[0]
+    async def _give_up(self, slot: Slot, error: Exception) -> bool:
+        parcel, worker = slot.parcels[0], slot.worker
         if self._on_error == "raise":
-            self._log(
-                logging.WARNING, parcel, error, "this member leaves the group, and the message stays in its queue"
-            )
+            self._say_leaving(parcel, error)
             raise error
         if self._on_error == "dead_letter":
-            self._log(logging.ERROR, parcel, error, "it is given up, to the dead-letter target of its queue")
             hindrance = await self._dead_letter(parcel, error, worker)
             if hindrance is None:
-                parcels.popleft()
+                slot.pop()
                 return worker.goes_on
-            self._say_kept(parcel, hindrance)
-            error = hindrance
-        worker.put_down(1)
-        # The handler returned something, and would do its work again, elsewhere or later, only to return it again.
-        if self._on_error == "halt" or isinstance(error, UnexpectedResult):
-            worker.give_up(f"halted:{_kind(error)}")
-            resume = f"cobalance group resume {self._group} {worker.queue.name}"
-            self._log(logging.ERROR, parcel, error, f"its partition is halted. Once the cause is removed: {resume}")
-        else:
-            worker.give_up(f"failed:{_kind(error)}")
-            if self._on_error == "pause":
-                self._log(
-                    logging.ERROR, parcel, error, "its partition is given up for a while, with that message first in it"
-                )
+            slot.put_down(1)
+            worker.give_up(self._kept_for(parcel, hindrance))
+            return False
+        slot.put_down(1)
+        if self._on_error == "park" and not isinstance(error, UnexpectedResult):
+            return self._park(slot, error)
+        worker.give_up(self._given_up_for(parcel, error, worker))
         return False
+
+    def _park(self, slot: Slot, error: Exception) -> bool:
+        pause_ms = PARKED_MS.pause(max(1, slot.parcels[0].failures - self._retries.most))
+        words = f"it is tried again in {pause_ms / 1000:.0f} s; what has its key waits behind it, the others go on"
+        self._log(logging.ERROR, slot.parcels[0], error, words)
+        slot.put_back(monotonic_ms() + pause_ms)
+        return slot.worker.goes_on
 
     async def _dead_letter(self, parcel: Parcel, error: Exception, worker: PartitionWorker) -> CobalanceError | None:
         """Sends it to the dead letters; returns what prevented that, if anything did."""
+        self._say_dead_lettered(parcel, error)
         if not parcel.settle():
             return None
-        delivery, reason = parcel.deliveries[0], Reason(self._group, words_of(error), parcel.failures)
+        (delivery,) = parcel.deliveries
         try:
             worker.leave(delivery)
         except ValueError:  # the program has settled it in another thread
             return None
-        try:
-            await result_of(self._send(worker.queue, delivery, reason))
-        except CobalanceError as failure:
+        hindrance = await self._send_left(parcel, error, worker)
+        if hindrance is None:
+            worker.left(delivery)
+        else:
             worker.stay(delivery)
-            return failure
-        worker.left(delivery)
+        return hindrance
+
+    async def _send_left(self, parcel: Parcel, error: Exception, worker: PartitionWorker) -> CobalanceError | None:
+        (delivery,) = parcel.deliveries
+        try:
+            await result_of(self._send(worker.queue, delivery, Reason(self._group, words_of(error), parcel.failures)))
+        except CobalanceError as hindrance:
+            return hindrance
         return None
 
-    def _say_kept(self, parcel: Parcel, hindrance: CobalanceError) -> None:
+    # -- when RabbitMQ has refused the reply to a message --------------------------------------------------------------
+
+    async def pause_before(
+        self, parcel: Parcel, error: Exception, worker: PartitionWorker, *, lasts: bool
+    ) -> float | None:
+        """The pause in ms before its reply is sent again; None if that was tried often enough, or would not help."""
+        parcel.failures += 1
+        await self._call_on_failure(parcel, error, worker)
+        if not lasts and parcel.failures <= self._retries.most:
+            self._log(logging.WARNING, parcel, error, "its reply is sent again")
+            return self._retries.delay_ms(parcel.failures)
+        if self._on_error != "park":
+            return None
+        pause_ms = PARKED_MS.pause(parcel.failures - self._retries.most)
+        self._log(logging.ERROR, parcel, error, f"its reply is sent again in {pause_ms / 1000:.0f} s")
+        return pause_ms
+
+    async def give_up_left(self, parcel: Parcel, error: Exception, worker: PartitionWorker) -> None:
+        """Applies ``on_error`` to a message that its handler has left to be settled here."""
+        (delivery,) = parcel.deliveries
+        if self._on_error == "raise":
+            self._say_leaving(parcel, error)
+            worker.keep(delivery)
+            worker.partitions.end_soon(error)
+        elif self._on_error == "dead_letter":
+            self._say_dead_lettered(parcel, error)
+            hindrance = await self._send_left(parcel, error, worker)
+            worker.left(delivery, kept=None if hindrance is None else self._kept_for(parcel, hindrance))
+        else:
+            worker.left(delivery, kept=self._given_up_for(parcel, error, worker))
+
+    # -- what becomes of a partition, in the log and as the reason -----------------------------------------------------
+
+    def _given_up_for(self, parcel: Parcel, error: Exception, worker: PartitionWorker) -> str:
+        """An unexpected result halts it, too: the handler would do its work again, only to return it again."""
+        if self._on_error == "halt" or isinstance(error, UnexpectedResult):
+            resume = f"cobalance group resume {self._group} {worker.queue.name}"
+            self._log(logging.ERROR, parcel, error, f"its partition is halted. Once the cause is removed: {resume}")
+            return f"halted:{_kind(error)}"
+        self._log(logging.ERROR, parcel, error, "its partition is given up for a while, with that message first in it")
+        return f"failed:{_kind(error)}"
+
+    def _kept_for(self, parcel: Parcel, hindrance: CobalanceError) -> str:
         log.error(
             "group %s: %s cannot be dead-lettered, and RabbitMQ might drop it: its partition is given up for a while, with that "
             "message first in it. %s",
             *(self._group, parcel, hindrance),
         )
+        return f"failed:{_kind(hindrance)}"
+
+    def _say_leaving(self, parcel: Parcel, error: Exception) -> None:
+        words = "this member leaves the group, and the message stays in its queue"
+        self._log(logging.WARNING, parcel, error, words)
+
+    def _say_dead_lettered(self, parcel: Parcel, error: Exception) -> None:
+        self._log(logging.ERROR, parcel, error, "it is given up, to the dead-letter target of its queue")
 
     async def _call_on_failure(self, parcel: Parcel, error: Exception, worker: PartitionWorker) -> None:
         """Calls ``on_failure``, which has as much time as a handler."""
@@ -188,7 +246,7 @@ class FailurePolicy:
                     await outcome(self._call(delivery, error, worker))
         except Exception as failure:
             trace = failure if self._log_exceptions else None
-            log.error("group %s: on_failure failed (%s)", self._group, self._what(failure), exc_info=trace)
+            log.error("group %s: on_failure failed (%s)", self._group, self._what(failure), exc_info=exc_info(trace))
 
     async def _call(self, delivery: Delivery, error: Exception, worker: PartitionWorker) -> None:
         call = partial(self._on_failure, delivery, error)
@@ -206,17 +264,17 @@ class FailurePolicy:
             *(self._group, parcel, self._most_ms),
         )
 
-    def tell_hung(self, parcels: deque[Parcel]) -> None:
+    def tell_hung(self, slot: Slot) -> None:
         """Logs a thread that goes on and cannot be stopped."""
-        for parcel in list(parcels)[:1]:
+        for parcel in list(slot.parcels)[:1]:
             log.error("group %s: %s: %s; its thread cannot be stopped", self._group, parcel, self.hung())
 
-    def give_up_hung(self, parcels: deque[Parcel], worker: PartitionWorker) -> Future[None] | None:
+    def give_up_hung(self, slot: Slot) -> Future[None] | None:
         """Applies ``on_error`` at once: a retry would run next to the hung handler. Called on the engine's thread.
 
         The result is done when the message may return to its queue, or has arrived where it goes.
         """
-        parcel = next(iter(list(parcels)), None)
+        parcel, worker = next(iter(list(slot.parcels)), None), slot.worker
         if parcel is None or not parcel.settle():
             return None
         error = self.hung()
@@ -240,7 +298,7 @@ class FailurePolicy:
             if (hindrance := sent.exception()) is None:
                 worker.done(delivery)
             elif isinstance(hindrance, CobalanceError):
-                self._say_kept(parcel, hindrance)
+                self._kept_for(parcel, hindrance)
 
         sent = self._send(worker.queue, delivery, Reason(self._group, words_of(error), parcel.failures + 1))
         sent.add_done_callback(follow)
@@ -266,8 +324,7 @@ class FailurePolicy:
             worker.left(delivery)
             return
         parcel = Parcel((delivery,))
-        self._say_kept(parcel, hindrance)
-        worker.left(delivery, kept=f"failed:{_kind(hindrance)}")
+        worker.left(delivery, kept=self._kept_for(parcel, hindrance))
         worker.partitions.start_soon(lambda: self._call_on_failure(parcel, hindrance, worker))
 
     # -- log messages --------------------------------------------------------------------------------------------------
@@ -278,7 +335,7 @@ class FailurePolicy:
             level,
             "group %s: %s failed%s (%s): %s",
             *(self._group, parcel, times, self._once(error), what_follows),
-            exc_info=error if self._log_exceptions and not isinstance(error, CobalanceError) else None,
+            exc_info=exc_info(error) if self._log_exceptions and not isinstance(error, CobalanceError) else None,
         )
 
     def _once(self, error: Exception) -> str:
@@ -298,4 +355,5 @@ class FailurePolicy:
 
 
 def _kind(error: Exception) -> str:
-    return type(error).__name__
+    """The name of its type as a word, as the coordinator wants it: a program may have made one of any characters."""
+    return re.sub(r"[^\w.]+", "_", type(error).__name__)[:MOST_KIND] or "Exception"

@@ -1,7 +1,7 @@
-"""From a partition's messages to the user's handler: in order, retried in place or parked, and given up as configured.
+"""From a partition's messages to the user's handler: in order, tried again, and given up as configured.
 
-Messages travel in parcels: one message each, or a batch. A plain function handles as many parcels as it can in one
-visit to a thread; every decision and every wait happens on the event loop.
+Messages travel in parcels: one message each, or a batch. A slot works one parcel at a time. A plain function handles as
+many parcels as it can in one visit to a thread; every decision and every wait happens on the event loop.
 
     parcel ──handler──▶ returned: acknowledged, unless acks are manual
               │  ▲
@@ -22,8 +22,6 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cobalance.errors import UsageError
-from cobalance.group.engine import monotonic_ms
 from cobalance.group.stopping import Stoppable
 from cobalance.group.worker import is_async, is_cancelled
 from cobalance.rabbitmq.consume.handlers import check_handler, refuse_result
@@ -33,9 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
     from concurrent.futures import Future
 
+    from cobalance.rabbitmq.consume.earlier_failures import EarlierFailures
     from cobalance.rabbitmq.consume.failure_policy import FailurePolicy
     from cobalance.rabbitmq.consume.handlers import BatchHandler, Handler
-    from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
+    from cobalance.rabbitmq.consume.slot import Slot
     from cobalance.rabbitmq.model.batches import Batch
     from cobalance.rabbitmq.partition.delivery import Delivery
 
@@ -59,135 +58,104 @@ class Handling:
         self._manual, self.batch, self._policy = manual, batch, policy
         self._in_thread = not is_async(handler)
 
-    async def work(self, deliveries: Sequence[Delivery], worker: PartitionWorker, in_thread: InThread) -> int:
+    async def work(self, deliveries: Sequence[Delivery], slot: Slot, in_thread: InThread) -> int:
         """Works messages in order, as long as the worker goes on; returns how many are done with.
 
         The others are to be redelivered.
 
         `in_thread` calls a plain function in a thread, and does not return before that thread is done.
         """
-        parcels = deque(self._pack(deliveries))
-        goes_on = await self._retry_parked(worker, in_thread)
-        while parcels and goes_on:
-            error = self._name_key(parcels[0]) if worker.parked else None
-            if error is None and worker.parked.queue(parcels[0]):
-                parcels.popleft()
-            else:
-                goes_on = await self._work_first(parcels, worker, in_thread, error)
-            goes_on = goes_on and await self._retry_parked(worker, in_thread)
-        return parcels[0].deliveries[0].delivery_tag - deliveries[0].delivery_tag if parcels else len(deliveries)
+        slot.parcels = deque(self._pack(deliveries, slot.worker.earlier))
+        await self.serve(slot, in_thread)
+        left, slot.parcels = slot.parcels, deque()
+        slot.worker.earlier.note(left)
+        return left[0].tag - deliveries[0].delivery_tag if left else len(deliveries)
 
-    async def _work_first(
-        self, parcels: deque[Parcel], worker: PartitionWorker, in_thread: InThread, error: Exception | None = None
-    ) -> bool:
-        """Works the first parcel, unless it has an error, and those behind it. Returns whether to go on."""
-        front = parcels[0]
-        if self._manual and not front.drop(worker.is_settled):  # since it failed, or was put off
-            parcels.popleft()
-            return worker.goes_on
-        if not await worker.enter(len(front.deliveries)):
+    async def serve(self, slot: Slot, in_thread: InThread) -> None:
+        """Works the parcels of a slot one after the other, as long as there are any and the worker goes on."""
+        while slot.refill() and await self._work_first(slot, in_thread):
+            pass
+
+    async def _work_first(self, slot: Slot, in_thread: InThread) -> bool:
+        """Works the first parcel and those behind it. Returns whether to go on."""
+        front = slot.parcels[0]
+        if self._manual and not front.drop(slot.worker.is_settled):  # since it failed, or was put off
+            slot.pop()
+            return slot.worker.goes_on
+        if not await slot.enter(len(front.deliveries)):
             return False
-        error = error or await self._attempt(parcels, worker, in_thread)
+        error = front.flaw or await self._attempt(slot, in_thread)
         if error is not None:
-            return await self._policy.follow(parcels, error, worker)
-        if parcels and not worker.goes_on:
-            if parcels[0] is front:  # it was not begun after all
-                worker.put_down(len(front.deliveries))
+            return await self._policy.follow(slot, error)
+        if slot.parcels and slot.parcels[0] is front:  # it was not begun after all
+            slot.put_down(len(front.deliveries))
             return False
-        return True
+        return not slot.parcels or slot.worker.goes_on
 
-    async def _retry_parked(self, worker: PartitionWorker, in_thread: InThread) -> bool:
-        """Works parked parcels that are due. Returns whether to go on."""
-        while (parcel := worker.parked.due(monotonic_ms())) is not None:
-            parcels = deque([parcel])
-            goes_on = await self._work_first(parcels, worker, in_thread)
-            if parcel.is_settled and not parcels:  # otherwise it could not be dead-lettered
-                worker.parked.leave(parcel, monotonic_ms())
-            if not goes_on:
-                return False
-        return True
-
-    def _name_key(self, parcel: Parcel) -> UsageError | None:
-        try:
-            parcel.key = self._policy.key_of(parcel.deliveries[0])
-        except UsageError as error:
-            return error
-        return None
-
-    def _pack(self, deliveries: Sequence[Delivery]) -> Iterable[Parcel]:
+    def _pack(self, deliveries: Sequence[Delivery], earlier: EarlierFailures) -> Iterable[Parcel]:
         size = 1 if self.batch is None else self.batch.most
-        return (Parcel(tuple(deliveries[start : start + size])) for start in range(0, len(deliveries), size))
+        parts = (tuple(deliveries[start : start + size]) for start in range(0, len(deliveries), size))
+        return (Parcel(part, earlier.take(part)) for part in parts)
 
     # -- calling the handler -------------------------------------------------------------------------------------------
 
-    async def _attempt(self, parcels: deque[Parcel], worker: PartitionWorker, in_thread: InThread) -> Exception | None:
-        """Removes the parcels that the handler has finished; returns what it raised over the next one."""
-        # If room is limited or something is parked, each parcel has to be checked before it is begun.
-        most = 1 if worker.share.limited or worker.parked else len(parcels)
+    async def _attempt(self, slot: Slot, in_thread: InThread) -> Exception | None:
+        """Has the handler work the slot's parcels; returns what it raised over the one that is first now."""
         if not self._in_thread:
-            return await self._attempt_on_loop(parcels, partial(self._attempt_each, parcels, most, worker), worker)
+            return await self._attempt_on_loop(partial(self._attempt_each, slot), slot)
         policy = self._policy
-        with worker.watch.telling(lambda: policy.tell_hung(parcels), lambda: self._give_up_hung(parcels, worker)):
-            error, call = await in_thread(lambda: self._attempt_in_thread(parcels, most, worker))
+        with slot.watch.telling(lambda: policy.tell_hung(slot), lambda: self._give_up_hung(slot)):
+            error, call = await in_thread(lambda: self._attempt_in_thread(slot))
         if call is None:
             return error
-        return await self._attempt_on_loop(parcels, partial(self._completed, call, parcels, worker), worker)
+        return await self._attempt_on_loop(partial(self._completed, call, slot), slot)
 
     async def _attempt_on_loop(
-        self,
-        parcels: deque[Parcel],
-        call: Callable[[Stoppable], Awaitable[Exception | None]],
-        worker: PartitionWorker,
+        self, call: Callable[[Stoppable], Awaitable[Exception | None]], slot: Slot
     ) -> Exception | None:
         attempt = Stoppable()
         ends: list[Exception | None] = []
-        with worker.watch.stopping(attempt, lambda: self._give_up_hung(parcels, worker)):
+        with slot.watch.stopping(attempt, lambda: self._give_up_hung(slot)):
             ends.append(await call(attempt))
         return ends[0] if ends else self._policy.hung()  # it was stopped
 
-    async def _attempt_each(
-        self, parcels: deque[Parcel], most: int, worker: PartitionWorker, attempt: Stoppable
-    ) -> Exception | None:
-        for _ in range(most):
-            if not self._begin(parcels, worker):
-                break
-            error = await self._completed(self._call(parcels[0]), parcels, worker, attempt)
+    async def _attempt_each(self, slot: Slot, attempt: Stoppable) -> Exception | None:
+        while self._begin(slot):
+            error = await self._completed(self._call(slot.parcels[0]), slot, attempt)
             if error is not None:
                 return error
+            if slot.worker.share.limited:  # each parcel has to wait for room
+                break
         return None
 
-    def _give_up_hung(self, parcels: deque[Parcel], worker: PartitionWorker) -> Future[None] | None:
-        return None if self._manual else self._policy.give_up_hung(parcels, worker)
+    def _give_up_hung(self, slot: Slot) -> Future[None] | None:
+        return None if self._manual else self._policy.give_up_hung(slot)
 
     async def _call(self, parcel: Parcel) -> object:
         return await self._handler(self._argument(parcel))
 
-    async def _completed(
-        self, call: Awaitable[object], parcels: deque[Parcel], worker: PartitionWorker, attempt: Stoppable
-    ) -> Exception | None:
+    async def _completed(self, call: Awaitable[object], slot: Slot, attempt: Stoppable) -> Exception | None:
         """Awaits the handler's call; removes its parcel, or returns what it raised."""
         try:
-            refuse_result(await worker.tenure.work.call(call))
+            refuse_result(await slot.worker.tenure.work.call(call))
             if attempt.scope.cancel_called:  # whatever the handler made of that
                 return self._policy.hung()
-            if worker.watch.is_overdue:
-                self._policy.report_blocked(parcels[0])
+            if slot.watch.is_overdue:
+                self._policy.report_blocked(slot.parcels[0])
         except asyncio.CancelledError as error:
             if is_cancelled():
                 raise
             return _cancelled_inside(error)
         except Exception as error:  # noqa: BLE001 -- whatever a handler raises is a failure of its message
             return error
-        self._finished(parcels, worker)
+        self._finished(slot)
         return None
 
-    def _attempt_in_thread(self, parcels: deque[Parcel], most: int, worker: PartitionWorker) -> Outcome:
+    def _attempt_in_thread(self, slot: Slot) -> Outcome:
         """Runs in a thread. An awaitable result is returned as well, to be awaited on the event loop."""
-        for _ in range(most):
-            if not self._begin(parcels, worker):
-                break
+        while self._begin(slot):
             try:
-                result = copy_context().run(self._handler, self._argument(parcels[0]))
+                result = copy_context().run(self._handler, self._argument(slot.parcels[0]))
                 if inspect.isawaitable(result):
                     return None, result
                 refuse_result(result)
@@ -195,25 +163,31 @@ class Handling:
                 return _cancelled_inside(error), None
             except Exception as error:  # noqa: BLE001 -- whatever a handler raises is a failure of its message
                 return error, None
-            self._finished(parcels, worker)
-        worker.watch.idle()  # now, as the event loop may be blocked
+            self._finished(slot)
+            if slot.worker.share.limited:  # each parcel has to wait for room
+                break
+        slot.watch.idle()  # now, as the event loop may be blocked
         return None, None
 
-    def _begin(self, parcels: deque[Parcel], worker: PartitionWorker) -> bool:
-        """Whether the first parcel may be begun. Not if the program has settled it while one before it was worked."""
-        if self._manual and not parcels[0].drop(worker.is_settled):
-            parcels.popleft()
-            return False
-        return worker.begin()
+    def _begin(self, slot: Slot) -> bool:
+        """Whether there is a parcel that may be begun, other than those that the program has settled meanwhile."""
+        while slot.refill():
+            parcel = slot.parcels[0]
+            if parcel.flaw is not None:
+                return False
+            if not self._manual or parcel.drop(slot.worker.is_settled):
+                return slot.begin()
+            slot.pop()
+        return False
 
     def _argument(self, parcel: Parcel) -> Delivery | list[Delivery]:
         return parcel.deliveries[0] if self.batch is None else list(parcel.deliveries)
 
-    def _finished(self, parcels: deque[Parcel], worker: PartitionWorker) -> None:
-        parcel = parcels.popleft()
+    def _finished(self, slot: Slot) -> None:
+        parcel = slot.pop()
         if parcel.settle() and not self._manual:
             for delivery in parcel.deliveries:
-                worker.done(delivery)
+                slot.worker.done(delivery)
 
 
 def _cancelled_inside(error: asyncio.CancelledError) -> Exception:

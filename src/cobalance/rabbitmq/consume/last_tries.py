@@ -1,13 +1,22 @@
-"""Warns of messages on their last delivery from a quorum queue, which then drops or dead-letters them silently."""
+"""Warns of messages near their last delivery from a quorum queue, which then drops or dead-letters them silently.
+
+Whatever was sent ahead and goes back counts a delivery, begun or not: RabbitMQ 3.10 has no way of returning a message
+that does not count, be it the end of the channel, nack, reject or recover. A smaller prefetch for what is near the limit
+would cost order: what goes back is put behind whatever came back before and was not sent again.
+"""
 
 import logging
 from collections.abc import Iterable
 
 from cobalance.rabbitmq.model.queues import Queue
+from cobalance.rabbitmq.model.topic import UNLIMITED
 from cobalance.rabbitmq.partition.delivery import Delivery
 
 log = logging.getLogger("cobalance.rabbitmq")
 
+
+LEAST_HALF = 3
+"""Limits below twice this are meant to be reached."""
 
 LIMIT_SINCE_4 = 20
 """The default limit of quorum queues since RabbitMQ 4."""
@@ -17,7 +26,7 @@ def delivery_limit(queue: Queue, rabbitmq: str) -> int | None:
     """How often a message may be returned to the queue. A limit set by a policy is not visible."""
     limit = queue.arguments.get("x-delivery-limit")
     if limit is not None:
-        return int(limit) if int(limit) >= 0 else None
+        return int(limit) if 0 <= int(limit) < UNLIMITED else None
     major = rabbitmq.partition(".")[0]
     return LIMIT_SINCE_4 if queue.kind == "quorum" and major.isdigit() and int(major) >= 4 else None
 
@@ -26,6 +35,7 @@ def warn_of_last_tries(group: str, queue: Queue, deliveries: Iterable[Delivery],
     """Logs each message that RabbitMQ dead-letters or drops if it is returned once more."""
     limit = delivery_limit(queue, rabbitmq)
     for delivery in deliveries:
+        _warn_at_half(group, queue, delivery, limit)
         if limit is not None and delivery.redelivered and (delivery.earlier_tries or 0) >= limit:
             log.warning(
                 "group %s: message %s of %s is delivered for the last time (try %d): unless it is finished now, RabbitMQ %s",
@@ -35,3 +45,14 @@ def warn_of_last_tries(group: str, queue: Queue, deliveries: Iterable[Delivery],
                 (delivery.earlier_tries or 0) + 1,
                 "dead-letters it" if "x-dead-letter-exchange" in queue.arguments else "drops it",
             )
+
+
+def _warn_at_half(group: str, queue: Queue, delivery: Delivery, limit: int | None) -> None:
+    """Logs it, once for each channel, if half of the deliveries are used up: none behind the first was delivered more often."""
+    tries = delivery.earlier_tries or 0
+    if limit is not None and delivery.delivery_tag == 1 and LEAST_HALF <= limit // 2 <= tries < limit:
+        log.warning(
+            "group %s: message %s of %s was delivered %d times before, of %d, as may have been what is sent ahead with it: each handover and "
+            "each failure counts for all of it, begun or not. Give a smaller prefetch, or the queue a higher delivery_limit",
+            *(group, delivery.properties.message_id or "without an id", queue.name, tries, limit),
+        )

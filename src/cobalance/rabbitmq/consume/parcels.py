@@ -19,8 +19,15 @@ class Parcel:
     deliveries: tuple[Delivery, ...]
     failures: int = 0
     key: Hashable = None
-    """Parcels with the same key wait for each other."""
+    """Parcels with the same key wait for each other, where order is kept by key."""
+    flaw: Exception | None = None
+    """What it fails with before a handler is called: its key cannot be found."""
     _unsettled: list[None] = attrs.field(factory=lambda: [None], init=False)
+
+    @property
+    def tag(self) -> int:
+        """The delivery tag of the first message."""
+        return self.deliveries[0].delivery_tag
 
     @property
     def is_settled(self) -> bool:

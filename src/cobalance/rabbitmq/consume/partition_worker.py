@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -17,12 +18,15 @@ from pika.exceptions import AMQPError
 
 from cobalance.coordinator.in_flight import InFlight
 from cobalance.errors import CobalanceError, QueueMismatch, QueueMissing, ServerError, sentence
-from cobalance.group.engine import monotonic_ms
+from cobalance.group.clock import monotonic_ms
 from cobalance.member.events import Abandoned, Drained, GuardChanged
 from cobalance.rabbitmq.consume.channel_loss import GRANTED_UNCONNECTED, ChannelLosses, log_unconnected
+from cobalance.rabbitmq.consume.earlier_failures import EarlierFailures
 from cobalance.rabbitmq.consume.last_tries import warn_of_last_tries
-from cobalance.rabbitmq.consume.parked import Parked
-from cobalance.rabbitmq.consume.watch import Watch
+from cobalance.rabbitmq.consume.slot import Slot
+from cobalance.rabbitmq.consume.watch import Watch, watch_over
+from cobalance.rabbitmq.partition.backlog import BURST
+from cobalance.rabbitmq.partition.half_time import HalfTime
 from cobalance.rabbitmq.partition.partition import PartitionState
 from cobalance.rabbitmq.wire.failures import channel_lost
 from cobalance.threads.wakeup import Wakeup, result_of
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 
     from cobalance.group.tenure import Tenure
     from cobalance.member.actions import AbortReason
+    from cobalance.rabbitmq.consume.by_key import StartSoon
     from cobalance.rabbitmq.consume.partitions import Partitions
     from cobalance.rabbitmq.model.batches import Batch
     from cobalance.rabbitmq.model.queues import Queue
@@ -45,9 +50,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("cobalance.rabbitmq")
 
 LOOK_AGAIN_MS = 20.0  # while it is uncertain whether the partition is still held
-
-BURST = 256
-"""How many messages to take from the consumer at a time."""
 
 
 class PartitionWorker:
@@ -64,18 +66,26 @@ class PartitionWorker:
         self._aborted = False
         self.stopping = False
         """Nothing more may be begun; read between messages, by any thread."""
-        self.watch = Watch(partitions.own, tenure.worked)
+        self.slot = Slot(self, Watch(partitions.own, tenure.worked))
+        """Where messages are worked in order."""
+        self.slots = [self.slot]
+        self.by_key = partitions.by_key(self)
+        """Works messages side by side; None if they are worked in order."""
+        self._in_line: set[Wakeup] = set()
         self.share = partitions.share()
         self._losses = ChannelLosses(partitions.name, queue.name)
-        self._subscribed = self._guarded = False
+        self._subscribed = self._guarded = False  # the first: ever in this tenure
         self._put_off: list[Delivery] = []
         """Taken, but not begun: the partition was paused, or it was uncertain whether it is still held."""
-        self.parked = Parked()
-        self._doubted = False
+        self._doubted, self._half_time = False, HalfTime()
         self._given_up: str | None = None
-        self._last_word: Future[None] | None = None
-        """Done when the message of a handler that never ends has arrived where it goes."""
-        tenure.on_pause = self._wakeup.notify
+        self._last_words: list[Future[None]] = []
+        """Done when the messages of handlers that never end have arrived where they go."""
+        self.earlier = EarlierFailures()
+        """Of messages that returned to the queue with a lost channel."""
+        self.refused: set[Delivery] = set()
+        """Requests whose replies RabbitMQ has refused, until it is decided what follows."""
+        tenure.on_pause = self.notify
 
     @property
     def in_flight(self) -> InFlight:
@@ -95,6 +105,9 @@ class PartitionWorker:
         except BaseException:  # cancelled, by an abort or by the user
             self._let_go()
             raise
+        finally:
+            if self.by_key is not None:
+                self.by_key.close()  # it may wait for a place, which is everybody's
         if self._given_up is not None:
             self.tenure.ask_back()
 
@@ -102,10 +115,10 @@ class PartitionWorker:
         while self.tenure.active and self._given_up is None:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._watch_for_end)
-                tasks.start_soon(self.watch.run)
+                tasks.start_soon(watch_over, self._watches)
                 await self._subscribe()
-                await self._consume()
-                await self._finish_up()
+                await self._consume(tasks.start_soon)
+                await self._finish_up(tasks.start_soon)
                 tasks.cancel_scope.cancel()
 
     async def finish(self) -> Drained | Abandoned:
@@ -132,8 +145,10 @@ class PartitionWorker:
         with self._lock:
             if self._aborted:
                 return
-            self.stopping = self._subscribed = False
+            self.stopping = False
             self._consumer = self._make_consumer()
+            if self.by_key is not None:
+                self.by_key.reopen()
         self._consumer.start()
 
     def _make_consumer(self) -> PartitionConsumer:
@@ -161,7 +176,6 @@ class PartitionWorker:
     async def _close_old(self) -> None:
         if self._consumer is None:
             return
-        self._return_parked(self._consumer)
         with suppress(CobalanceError):  # that is why a new one is needed
             await result_of(self._consumer.release())
         self._consumer = None
@@ -182,17 +196,22 @@ class PartitionWorker:
         if self._consumer is not None:
             self._abort(self._consumer)
 
-    async def _consume(self) -> None:
+    async def _consume(self, start_soon: StartSoon) -> None:
         consumer = self._consumer
         while consumer is not None and self._may_go_on and self._lost is None:
             if consumer.is_spent and not self._aborted:
                 return
             deliveries = await self._next(consumer)
-            if deliveries or (self.goes_on and self.parked.due(monotonic_ms()) is not None):
+            if deliveries and self.by_key is None:
                 await self._handle(consumer, deliveries)
+            elif self.by_key is None:
+                await self._wakeup.wait()
             else:
-                await self._wait(self.parked.next_in(monotonic_ms()) if self.goes_on else None)
+                self.by_key.add(deliveries)
+                self.by_key.open_slots(start_soon)
+                await self._wait(self.by_key.next_in if self.goes_on else None)
         if consumer is not None and self._lost is not None:
+            await self._end_slots()
             await self._judge_loss(consumer, self._lost)
 
     @property
@@ -204,7 +223,8 @@ class PartitionWorker:
         here.
         """
         is_cut_short = self.stopping and not self._aborted
-        return self.tenure.active and self._given_up is None and not is_cut_short
+        has_failed = self.by_key is not None and self.by_key.has_failed
+        return self.tenure.active and self._given_up is None and not is_cut_short and not has_failed
 
     async def _next(self, consumer: PartitionConsumer) -> list[Delivery]:
         """What to hand over now: a burst, or a batch once it is complete or has waited long enough."""
@@ -216,8 +236,10 @@ class PartitionWorker:
             return put_off
         batch = self.partitions.batch
         deliveries = consumer.take(BURST if batch is None else batch.most)
-        if batch is not None and deliveries and self.tenure.active:
+        if batch is not None and deliveries and self.tenure.active and self.by_key is None:
             await self._gather(consumer, deliveries, batch)
+        rabbitmq = self.partitions.connection.server_version
+        warn_of_last_tries(self.partitions.name, self.queue, deliveries, rabbitmq=rabbitmq)
         return deliveries
 
     async def _wait_sure(self) -> None:
@@ -264,37 +286,51 @@ class PartitionWorker:
         if verdict.pause_ms:
             await self._wait_while(lambda: self.tenure.active, verdict.pause_ms)
 
-    async def _finish_up(self) -> None:
+    async def _finish_up(self, start_soon: StartSoon) -> None:
         """Continues with what has been prefetched until half of the time to the deadline has passed."""
         consumer = self._consumer
         if consumer is None or (self.tenure.active and self._given_up is None):
+            await self._end_slots()
             return
         paused, self._put_off = self._put_off, []
         if paused:
             consumer.give_back(len(paused))
         drained = consumer.drain(finish_buffer=True)
-        until = None if self.tenure.abort_at is None else (monotonic_ms() + self.tenure.abort_at) // 2
-        while not drained.done() and self._lost is None and (until is None or monotonic_ms() < until):
-            deliveries = await self._next(consumer)
-            if not deliveries:
+        self._hear_deadline()
+        while not drained.done() and self._lost is None and not self._half_time.is_over(monotonic_ms()):
+            if self.by_key is not None and self._doubted:  # nothing may be begun, and nobody will say that it may
                 break
-            await self._handle(consumer, deliveries)
-        self._return_parked(consumer)
+            deliveries = await self._next(consumer)
+            if self.by_key is not None:
+                self.by_key.add(deliveries)
+                if self.by_key.has_failed or not self.goes_on or not self.by_key.has_work:
+                    break
+                self.by_key.open_slots(start_soon)
+                await self._wait(self._least(self.by_key.next_in, self._hear_deadline()))
+            elif deliveries:
+                await self._handle(consumer, deliveries)
+            else:
+                break
+        await self._end_slots()
         consumer.drain()
         await result_of(drained)
 
-    def _return_parked(self, consumer: PartitionConsumer) -> None:
-        for parcel in self.parked.clear():
-            for delivery in parcel.deliveries:
-                consumer.put_back(delivery)
+    async def _end_slots(self) -> None:
+        """Begins nothing more by key, and waits for the handlers that run. What was not begun returns to the queue."""
+        if self.by_key is not None:
+            self.by_key.close()
+            await self._wait_while(lambda: self.by_key is not None and not self.by_key.is_idle)
+            self.by_key.raise_failure()
+
+    @staticmethod
+    def _least(one: float | None, other: float | None) -> float | None:
+        return min((it for it in (one, other) if it is not None), default=None)
 
     async def _handle(self, consumer: PartitionConsumer, deliveries: list[Delivery]) -> None:
-        rabbitmq = self.partitions.connection.server_version
-        warn_of_last_tries(self.partitions.name, self.queue, deliveries, rabbitmq=rabbitmq)
         try:
             finished = await self.partitions.handle(deliveries, self)
         finally:
-            self.watch.idle()
+            self.slot.watch.idle()
         if finished == len(deliveries):
             return
         if (self.tenure.paused or self._doubted) and self._may_go_on and not self.stopping:
@@ -314,16 +350,29 @@ class PartitionWorker:
         while True:
             asking = self.tenure.asking
             await asking.wait()
+            self._half_time = HalfTime()
             self._waiting.cancel()
-            self._wakeup.notify()
-            if self.tenure.abort_at is None:
-                return
-            with anyio.move_on_after(max(0, self.tenure.abort_at - monotonic_ms()) / 2000):
-                while asking is self.tenure.asking:
-                    await self.tenure.wait_kept()
-            if asking is self.tenure.asking:
+            self.notify()
+            if await self._wait_half_time(asking):
                 self.stopping = True
+                self.notify()
                 return
+
+    async def _wait_half_time(self, asking: anyio.Event) -> bool:
+        """Returns once half of the time to the deadline has passed; False if the partition is kept before."""
+        while asking is self.tenure.asking:
+            left_ms = self._hear_deadline()
+            with anyio.move_on_after(None if left_ms is None else left_ms / 1000) as waiting:
+                await self.tenure.wait_retold()
+                self.notify()
+            if waiting.cancelled_caught:
+                return True
+        return False
+
+    def _hear_deadline(self) -> int | None:
+        """Returns in how many ms half of the time to the deadline has passed; None if there is none."""
+        now, abort_at = monotonic_ms(), self.tenure.abort_at
+        return None if abort_at is None else max(0, self._half_time.hear(now, abort_at) - now)
 
     # -- for the handling of messages (event loop) ---------------------------------------------------------------------
 
@@ -332,42 +381,48 @@ class PartitionWorker:
         """Whether another message may be begun; any thread."""
         return not (self.stopping or self.tenure.paused or self._given_up or self._doubted)
 
-    async def enter(self, count: int) -> bool:
-        """Waits until there is room for this many messages; False if nothing may be begun any more."""
-        if not self.share.limited or not self.goes_on:
-            return self.goes_on
-        self.watch.idle()  # a handler that waits in line is not hung
-        turns = self.share.turns(count)
+    async def wait_in_line(self, turn: Turn) -> None:
+        """Waits for a turn, or until nothing may be begun any more."""
+        wakeup = Wakeup()
+        self._in_line.add(wakeup)
+        turn.queue(wakeup.notify)
         try:
-            for turn in turns:
-                turn.queue(self._wakeup.notify)
-                await self._wait_in_line(turn)
-                if not turn.has_come:
-                    return False
-            self.share.entered(count)
-            turns = []
-            return True
+            while not turn.has_come and self.goes_on and (self.tenure.active or self.by_key is not None):
+                await wakeup.wait()
         finally:
-            for turn in turns:
-                turn.give_up()
+            self._in_line.discard(wakeup)
 
-    async def _wait_in_line(self, turn: Turn) -> None:
-        await self._wait_while(lambda: not turn.has_come and self.goes_on and self.tenure.active)
-
-    def put_down(self, count: int) -> None:
-        """Marks messages as not being worked at the moment, and frees their room."""
-        self.watch.idle()
-        self.share.leave(count)
+    def notify(self) -> None:
+        """Something has changed that the worker, or a slot in line, may wait for. Any thread."""
+        self._wakeup.notify()
+        for wakeup in list(self._in_line):
+            wakeup.notify()
 
     async def rest(self, ms: float) -> bool:
         """Pauses before a retry; False as soon as the partition is revoked or its channel is lost."""
         await self._wait_while(lambda: self.tenure.active and not self.stopping, ms)
         return self.tenure.active and not self.stopping
 
+    async def rest_beside(self, ms: float) -> bool:
+        """The same beside the worker's own task, so also False as soon as the partition is given up."""
+        wakeup = Wakeup()
+        self._in_line.add(wakeup)
+        try:
+            with anyio.move_on_after(ms / 1000):
+                while self._keeps_on:
+                    await wakeup.wait()
+        finally:
+            self._in_line.discard(wakeup)
+        return self._keeps_on
+
+    @property
+    def _keeps_on(self) -> bool:
+        return self.tenure.active and not self.stopping and self._given_up is None
+
     def give_up(self, why: str) -> None:
         """Gives the partition up. With ``halted:`` and a word, no member works it before an operator resumes it."""
         self._given_up = self._given_up or why
-        self._wakeup.notify()
+        self.notify()
 
     async def _wait(self, ms: float | None) -> None:
         with anyio.move_on_after(None if ms is None else ms / 1000):
@@ -380,30 +435,35 @@ class PartitionWorker:
 
     # -- for handlers (any thread) -------------------------------------------------------------------------------------
 
-    def begin(self) -> bool:
+    def may_begin(self) -> bool:
         """Returns whether the next message may be begun; called before each."""
         self._doubted = not self._is_sure
-        if not self.goes_on:
-            return False
-        self.watch.begin()
-        return True
+        return self.goes_on
 
     @property
     def busy_since(self) -> int | None:
         """See :class:`cobalance.group.worker.Worker`."""
-        return self.watch.busy_since
+        return min((it for watch in self._watches() if (it := watch.busy_since) is not None), default=None)
+
+    def _watches(self) -> list[Watch]:
+        return [slot.watch for slot in list(self.slots)]
 
     @property
     def surely_idle(self) -> bool:
         """The program may be working a message at any place until it has acknowledged it."""
         consumer = self._consumer
         is_owed = self.partitions.manual and consumer is not None and not consumer.is_idle
-        return not (self.watch.is_busy or is_owed)
+        return not (is_owed or any(watch.is_busy for watch in self._watches()))
+
+    def _current(self, delivery: Delivery) -> PartitionConsumer | None:
+        """The consumer that brought the message, as far as its tenure goes; None if there is none any more."""
+        consumer = self._consumer
+        return consumer if consumer is not None and consumer.tenure is delivery.tenure else None
 
     def done(self, delivery: Delivery) -> None:
         """Marks the message as processed. Does nothing if its channel is gone: it is redelivered."""
-        consumer = self._consumer
-        if consumer is None or consumer.tenure is not delivery.tenure:
+        consumer = self._current(delivery)
+        if consumer is None:
             return
         reply = consumer.done(delivery)
         if reply is None:
@@ -415,58 +475,79 @@ class PartitionWorker:
         """Sends a reply; its request is settled once that is confirmed."""
         reply.wanted = lambda: not consumer.closed.done()
         sent = self.partitions.reply(reply)
-        sent.add_done_callback(lambda it: self._replied(consumer, delivery, it))
+        sent.add_done_callback(lambda it: self._replied(consumer, delivery, reply, it))
         return sent
 
-    def _replied(self, consumer: PartitionConsumer, delivery: Delivery, sent: Future[bool]) -> None:
+    def _replied(self, consumer: PartitionConsumer, request: Delivery, reply: Reply, sent: Future[bool]) -> None:
         error = sent.exception()
-        if error is not None and consumer.closed.done():  # the request is redelivered
+        if error is None:
+            self.answered(request, routed=sent.result())
+        elif consumer.closed.done():  # the request is redelivered
             return
-        if error is not None and self.partitions.connection.is_open:
+        elif reply.is_refused and isinstance(error, CobalanceError):
+            self.refused.add(request)
+            self.partitions.start_soon(partial(self.partitions.follow_refusal, request, reply, error, self))
+        else:
+            self.unanswered(request, error)
+
+    def answered(self, request: Delivery, *, routed: bool) -> None:
+        """RabbitMQ has confirmed the reply to a request, and whether there was a queue for it."""
+        if not routed:
+            log.warning(
+                "group %s: the queue %r is gone, to which a request of %s was to be answered",
+                *(self.partitions.name, request.properties.reply_to, request.queue),
+            )
+        self.left(request)
+
+    def unanswered(self, request: Delivery, error: BaseException) -> None:
+        """Nobody knows whether RabbitMQ has the reply: the request is answered again."""
+        if self.partitions.connection.is_open:
             log.error(
                 "group %s: %s The request is answered again: its partition is given up for a while, with that message first in it",
                 *(self.partitions.name, sentence(error)),
             )
-        elif error is None and not sent.result():
-            log.warning(
-                "group %s: the queue %r is gone, to which a request of %s was to be answered",
-                *(self.partitions.name, delivery.properties.reply_to, delivery.queue),
-            )
-        self.left(delivery, kept=None if error is None else f"failed:{type(error).__name__}")
+        self.left(request, kept=f"failed:{type(error).__name__}")
 
     def reject(self, delivery: Delivery) -> None:
         """RabbitMQ's own reject, which is not confirmed."""
-        consumer = self._consumer
-        if consumer is not None and consumer.tenure is delivery.tenure:
+        consumer = self._current(delivery)
+        if consumer is not None:
             consumer.reject(delivery)
             self.share.leave(1)
 
     def leave(self, delivery: Delivery) -> bool:
         """The message is about to be sent to the dead letters; False if its channel is gone: it is redelivered."""
-        consumer = self._consumer
-        if consumer is None or consumer.tenure is not delivery.tenure:
+        consumer = self._current(delivery)
+        if consumer is None:
             return False
         consumer.leave(delivery)
         return True
 
     def stay(self, delivery: Delivery) -> None:
         """The message could not be sent to the dead letters, and is open again."""
-        consumer = self._consumer
-        if consumer is not None and consumer.tenure is delivery.tenure:
+        consumer = self._current(delivery)
+        if consumer is not None:
             consumer.stay(delivery)
+
+    def put_back(self, delivery: Delivery) -> None:
+        """Has the message redelivered after the close, for the next holder, unless it was settled."""
+        consumer = self._current(delivery)
+        if consumer is not None:
+            consumer.put_back(delivery)
 
     def is_settled(self, delivery: Delivery) -> bool:
         """Whether the message was settled, or is on its way to the dead letters. Not if its channel is gone."""
-        consumer = self._consumer
-        return consumer is not None and consumer.tenure is delivery.tenure and not consumer.is_open(delivery)
+        consumer = self._current(delivery)
+        return consumer is not None and not consumer.is_open(delivery)
 
     def left(self, delivery: Delivery, *, kept: str | None = None) -> None:
         """The dead letters have the message, or not: then it is kept, and the partition given up for that reason.
 
         If only the connection was lost, the partition is not given up.
         """
-        consumer = self._consumer
-        if consumer is None or consumer.tenure is not delivery.tenure:
+        self.refused.discard(delivery)
+        consumer = self._current(delivery)
+        if consumer is None:
             return
         if kept is None:
             consumer.gone(delivery)
@@ -476,26 +557,40 @@ class PartitionWorker:
             consumer.keep(delivery)
         self.share.leave(1)
 
+    def keep(self, delivery: Delivery) -> None:
+        """Has a message that was left redelivered after the close, for the next holder, if its channel is still there."""
+        self.refused.discard(delivery)
+        consumer = self._current(delivery)
+        if consumer is not None:
+            consumer.keep(delivery)
+            self.share.leave(1)
+
     # -- for the engine (its thread) and the connection ----------------------------------------------------------------
 
     def abort(self, reason: AbortReason, stopped: Callable[[], None]) -> None:
         """Closes the channel: unfinished messages return to the queue, even if a handler is still processing one."""
-        give_up = self.watch.give_up
+        hung = [slot for slot in list(self.slots) if slot.watch.is_overdue] if reason == "hung" else []
         with self._lock:
             self._aborted = self.stopping = True
             consumer = self._consumer
-        if reason == "hung" and give_up is not None:
-            self._last_word = give_up()
+        self._last_words = [word for slot in hung if (word := slot.give_up_hung()) is not None]
         if consumer is None:
             stopped()
         else:
             self._abort(consumer).add_done_callback(lambda _: stopped())
 
     def _abort(self, consumer: PartitionConsumer) -> Future[Progress]:
-        """Aborts once it is known whether the dead letters have the current message, at most RabbitMQ's timeout."""
-        if self._last_word is None:
+        """Aborts once it is known whether the dead letters have the current messages, at most RabbitMQ's timeout."""
+        words = list(self._last_words)
+        if not words:
             return consumer.abort()
-        self._last_word.add_done_callback(lambda _: consumer.abort())
+
+        def heard(_: object) -> None:
+            if all(word.done() for word in words):
+                consumer.abort()
+
+        for word in words:
+            word.add_done_callback(heard)
         return consumer.closed
 
     def _consumer_event(self, event: PartitionEvent) -> None:
@@ -510,7 +605,7 @@ class PartitionWorker:
             if event.error is not None:
                 self._losses.tell(event.error, connected=self.partitions.connection.is_open)
             self.stopping = True
-            self._wakeup.notify()
+            self.notify()
 
     def prove(self, *, proven: bool) -> None:
         """Reports whether the connection, and with it the guard, is certain to exist."""

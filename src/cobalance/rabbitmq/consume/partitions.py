@@ -8,7 +8,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from concurrent.futures import Future
 
+    from cobalance.errors import CobalanceError
     from cobalance.member.events import Abandoned, GuardChanged
+    from cobalance.rabbitmq.consume.by_key import ByKey
     from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
     from cobalance.rabbitmq.model.batches import Batch
     from cobalance.rabbitmq.model.queues import Queue
@@ -42,6 +44,9 @@ class Partitions(Protocol):
     ) -> PartitionConsumer:
         """A consumer for one tenure, on the current connection."""
 
+    def by_key(self, worker: PartitionWorker) -> ByKey | None:
+        """What works a partition's messages side by side; None if they are worked in order."""
+
     def share(self) -> Share:
         """Room for the unfinished messages of one tenure."""
 
@@ -60,6 +65,11 @@ class Partitions(Protocol):
 
     def reply(self, reply: Reply) -> Future[bool]:
         """Sends a reply; the result is whether there was a queue for it, once confirmed. Any thread."""
+
+    async def follow_refusal(
+        self, request: Delivery, reply: Reply, error: CobalanceError, worker: PartitionWorker
+    ) -> None:
+        """RabbitMQ has refused a reply: its request has failed."""
 
     def post(self, event: Abandoned | GuardChanged) -> None:
         """Passes an event to the session."""

@@ -11,27 +11,37 @@ Some of what a message carries acts on RabbitMQ each time it is published, and m
 
 All else is the message's own and is kept: ``priority`` and ``delivery_mode`` hold wherever the message goes, and
 ``x-delay`` acts only where a queue's owner has chosen a delayed exchange for dead letters.
+
+Values are not decoded, so that they arrive as they were sent, also those that pika cannot read or write.
 """
 
 from __future__ import annotations
 
-from copy import copy
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from pika.spec import BasicProperties
+
 from cobalance.errors import PublishFailed
-from cobalance.rabbitmq.model.encoding import Encoded
+from cobalance.rabbitmq.model.encoding import Encoded, can_hold
+from cobalance.rabbitmq.wire.header_table import HEADERS, entries, put_together, table_of, taken_apart
+from cobalance.rabbitmq.wire.pika_internals import Received
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from pika.spec import BasicProperties
 
 EXPIRATION, USER_ID = "x-cobalance-expiration", "x-cobalance-user-id"
 """Headers that keep the values of two properties. RabbitMQ has checked the user when the message was first published,
 but checks no header."""
 
-ACT_AGAIN = frozenset({"CC", "BCC", "x-delivery-count", "x-acquired-count", "x-stream-offset"})
+MOVED = {BasicProperties.FLAG_EXPIRATION: EXPIRATION, BasicProperties.FLAG_USER_ID: USER_ID}
+
+ACT_AGAIN = frozenset({b"CC", b"BCC", b"x-delivery-count", b"x-acquired-count", b"x-stream-offset"})
+
+
+def encoding_of(properties: BasicProperties) -> bytes:
+    """The properties' encoding, as it arrived if they were received."""
+    return properties.encoded if isinstance(properties, Received) else b"".join(properties.encode())
 
 
 def republished(
@@ -40,35 +50,46 @@ def republished(
     *,
     without: tuple[str, ...] = (),
     frame_max: int = 0,
-) -> BasicProperties:
+) -> Encoded:
     """Returns a copy without what would act a second time, and without headers that begin with any of these.
 
-    It gets headers of our own, the most important first, as far as RabbitMQ takes a frame of that size.
+    It gets headers of our own, the most important first, as far as AMQP can hold them and RabbitMQ takes a frame of that
+    size. Properties whose encoding is broken are copied as they are.
 
     Raises:
         PublishFailed: the frame is too large without those.
     """
-    again = copy(properties)
-    again.expiration = again.user_id = None
-    headers: Mapping[str, Any] = properties.headers or {}
-    kept = {name: value for name, value in headers.items() if name not in ACT_AGAIN and not name.startswith(without)}
-    moved = {EXPIRATION: properties.expiration, USER_ID: properties.user_id}
-    added = {name: value for name, value in [*own.items(), *moved.items()] if value is not None}
-    _add_headers(again, kept, added, frame_max)
+    prefixes = tuple(it.encode() for it in without)
+    try:
+        parts = taken_apart(encoding_of(properties))
+        headers = entries(parts.pop(HEADERS, b""))
+    except ValueError:
+        return Encoded(encoding_of(properties))
+    kept = {name: it for name, it in headers.items() if name not in ACT_AGAIN and not name.startswith(prefixes)}
+    moved = {name: parts.pop(flag)[1:].decode(errors="replace") for flag, name in MOVED.items() if flag in parts}
+    added = {name: value for name, value in {**own, **moved}.items() if value is not None and can_hold(value)}
+    return _with_headers(parts, kept, _encoded(added), frame_max)
+
+
+def _encoded(headers: Mapping[str, Any]) -> dict[bytes, bytes]:
+    return entries(taken_apart(encoding_of(BasicProperties(headers=dict(headers)))).get(HEADERS, b""))
+
+
+def _with_headers(
+    parts: Mapping[int, bytes], kept: Mapping[bytes, bytes], added: Mapping[bytes, bytes], frame_max: int
+) -> Encoded:
+    whole = _join(parts, {**kept, **added})
+    if whole.fits(frame_max):
+        return whole
+    headers = {name: value for name, value in kept.items() if name not in added}
+    for name, value in added.items():
+        if _join(parts, {**headers, name: value}).fits(frame_max):
+            headers[name] = value
+    again = _join(parts, headers)
+    if not again.fits(frame_max):
+        raise PublishFailed("its headers do not fit into a frame")
     return again
 
 
-def _add_headers(
-    properties: BasicProperties, kept: Mapping[str, Any], added: Mapping[str, Any], frame_max: int
-) -> None:
-    properties.headers = {**kept, **added} or None
-    if Encoded(properties).fits(frame_max):
-        return
-    headers = {name: value for name, value in kept.items() if name not in added}
-    for name, value in added.items():
-        properties.headers = {**headers, name: value}
-        if Encoded(properties).fits(frame_max):
-            headers[name] = value
-    properties.headers = headers or None
-    if not Encoded(properties).fits(frame_max):
-        raise PublishFailed("its headers do not fit into a frame")
+def _join(parts: Mapping[int, bytes], headers: Mapping[bytes, bytes]) -> Encoded:
+    return Encoded(put_together({**parts, HEADERS: table_of(headers)} if headers else parts))

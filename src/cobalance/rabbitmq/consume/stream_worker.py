@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
+from pika.exceptions import AMQPError
 
 from cobalance.errors import (
     ChannelLost,
@@ -23,14 +24,18 @@ from cobalance.errors import (
     OffsetRegressed,
     OffsetUnknown,
     PublishFailed,
+    QueueMismatch,
 )
 from cobalance.limits import STARTING
 from cobalance.member.events import Abandoned, Drained
+from cobalance.rabbitmq.consume.channel_loss import ChannelLosses
 from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
 from cobalance.rabbitmq.consume.partitions import Partitions
 from cobalance.rabbitmq.streams.consumer import StreamConsumer
+from cobalance.rabbitmq.streams.position import BEFORE_FIRST
 from cobalance.rabbitmq.streams.reading_mark import is_marked, mark, may_mark
-from cobalance.rabbitmq.streams.start import BEFORE_FIRST, offset_before
+from cobalance.rabbitmq.streams.start import offset_before
+from cobalance.rabbitmq.wire.lock_queue import lock_name
 from cobalance.threads.wakeup import Wakeup, result_of
 
 if TYPE_CHECKING:
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from cobalance.group.tenure import Tenure
+    from cobalance.rabbitmq.consume.by_key import StartSoon
     from cobalance.rabbitmq.model.queues import Queue
     from cobalance.rabbitmq.model.stream_settings import Start, StreamSettings
     from cobalance.rabbitmq.partition.delivery import Delivery
@@ -57,6 +63,9 @@ SOUGHT = ChannelLost("a seek")
 
 class Streams(Partitions, Protocol):
     """What a stream's worker needs of its consumer group in addition."""
+
+    async def is_stream(self, queue: Queue) -> bool:
+        """Whether a queue that was read as a stream is still one, as far as RabbitMQ can be asked."""
 
     def stream_consumer(
         self,
@@ -83,6 +92,8 @@ class StreamWorker(PartitionWorker):
     def __init__(self, tenure: Tenure, queue: Queue, streams: Streams, settings: StreamSettings) -> None:
         super().__init__(tenure, queue, streams)
         self._streams, self._settings = streams, settings
+        lock = lock_name(streams.name, queue.name) if settings.lock else None
+        self._losses = ChannelLosses(streams.name, queue.name, lock=lock)
         self._counting = threading.Lock()  # guards the fields below
         self._position: int | None = None if tenure.committed == STARTING else tenure.committed
         """The last message processed without a gap, over all consumers of the tenure. None until a start is found."""
@@ -117,10 +128,11 @@ class StreamWorker(PartitionWorker):
         for sent, (of, at) in list(self._replying.items()):
             if of is consumer and at <= offset:
                 await result_of(sent)
-        if consumer.is_kept(offset):
+        waits = any(it.tenure is consumer.tenure and (it.offset or 0) <= offset for it in list(self.refused))
+        if waits or consumer.is_kept(offset):
             raise PublishFailed(
                 f"RabbitMQ may not have the reply to a message of {self.queue.name!r} up to offset {offset}, so that this is not committed: "
-                "the message comes again",
+                "it is sent again, or the message comes again",
                 outcome="not_executed",
             )
 
@@ -167,11 +179,23 @@ class StreamWorker(PartitionWorker):
                 await self._seek(self._seeking)
         except CobalanceError as error:
             connected = self.partitions.connection.is_open
-            verdict = self._losses.judge(error, consumed=False, delivered=0, connected=connected)
+            reason = await self._reason(error)
+            verdict = self._losses.judge(reason, consumed=False, delivered=0, connected=connected)
             self._given_up = self._given_up or verdict.give_up
             await self._wait_while(lambda: self.tenure.active, verdict.pause_ms)
             return False
         return self.tenure.active
+
+    async def _reason(self, error: CobalanceError) -> CobalanceError:
+        """A queue of another type has no mark of the group, either, and no offset would help."""
+        if not isinstance(error, OffsetUnknown) or await self._streams.is_stream(self.queue):
+            return error
+        with suppress(CobalanceError, AMQPError):
+            await self.partitions.read_again(self.queue)  # for its next tenure
+        return QueueMismatch(
+            f"Queue {self.queue.name!r} is no stream any more: it was deleted and made anew with another type. It can be consumed as it is, by "
+            "programs that name it; a Topic or a Queue has to describe it."
+        )
 
     async def _seek(self, start: Start) -> None:
         self._place(await offset_before(self._streams.connection, self.queue.name, start))
@@ -246,8 +270,8 @@ class StreamWorker(PartitionWorker):
         if error is not SOUGHT:
             await super()._judge_loss(consumer, error)
 
-    async def _finish_up(self) -> None:
-        await super()._finish_up()
+    async def _finish_up(self, start_soon: StartSoon) -> None:
+        await super()._finish_up(start_soon)
         self._ending.set()  # A commit in progress is awaited: after the release it would be refused.
         self._progress.notify()
         self._commit_due.notify()
@@ -309,15 +333,11 @@ class StreamWorker(PartitionWorker):
         """Marks the message as processed. Does nothing if its channel is gone: it is redelivered."""
         if self._position is not None and delivery.offset is not None and delivery.offset <= self._position:
             return  # the user has committed it, which says the same
-        consumer = self._consumer
-        if (
-            isinstance(consumer, StreamConsumer)
-            and consumer.tenure is delivery.tenure
-            and consumer.is_answered(delivery)
-        ):
+        consumer = self._current(delivery)
+        if isinstance(consumer, StreamConsumer) and consumer.is_answered(delivery):
             return  # likewise, or is about to
         super().done(delivery)
-        if isinstance(consumer, StreamConsumer) and consumer.tenure is delivery.tenure:
+        if isinstance(consumer, StreamConsumer):
             self._note(consumer)
 
     def _reply(self, consumer: PartitionConsumer, delivery: Delivery, reply: Reply) -> Future[bool]:
@@ -329,8 +349,8 @@ class StreamWorker(PartitionWorker):
     def left(self, delivery: Delivery, *, kept: str | None = None) -> None:
         """The message's reply is confirmed, or has failed."""
         super().left(delivery, kept=kept)
-        consumer = self._consumer
-        if isinstance(consumer, StreamConsumer) and consumer.tenure is delivery.tenure and kept is None:
+        consumer = self._current(delivery)
+        if isinstance(consumer, StreamConsumer) and kept is None:
             self._note(consumer)
 
     def _note(self, consumer: StreamConsumer) -> None:

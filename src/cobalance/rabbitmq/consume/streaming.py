@@ -6,13 +6,16 @@ import logging
 from typing import TYPE_CHECKING
 
 import anyio
+from pika.exceptions import AMQPError
 
-from cobalance.errors import NotHeld, Unreachable, UsageError
+from cobalance.errors import CobalanceError, NotHeld, Unreachable, UsageError
 from cobalance.group.group import Group
 from cobalance.rabbitmq.consume.stream_worker import StreamWorker
 from cobalance.rabbitmq.consume.unknown_queue import UnknownQueueWorker
 from cobalance.rabbitmq.model.stream_settings import StreamSettings, check_start
 from cobalance.rabbitmq.streams.consumer import StreamConsumer
+from cobalance.rabbitmq.streams.extent import streams_among
+from cobalance.rabbitmq.wire.lock_queue import lock_name
 from cobalance.threads.worker_threads import in_thread
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ class Streaming(Group):
     """A group whose resources may be streams, such as :class:`cobalance.ConsumerGroup`."""
 
     connection: BrokerConnection
+    _amqp_url: str
     _workers: dict[str, PartitionWorker]
     _prefetch: int
     _ack_every: int
@@ -90,6 +94,14 @@ class Streaming(Group):
             except Unreachable:
                 await anyio.sleep(ASK_AGAIN_S)
 
+    async def is_stream(self, queue: Queue) -> bool:
+        """Whether a queue that was read as a stream is still one, as far as RabbitMQ can be asked."""
+        try:
+            found = await in_thread(lambda: streams_among(self._amqp_url, [queue.name]))
+        except (CobalanceError, AMQPError):
+            return True
+        return found.get(queue.name, True)
+
     def stream_consumer(
         self,
         queue: Queue,
@@ -105,7 +117,7 @@ class Streaming(Group):
             self.connection,
             queue,
             after=after,
-            lock=self._streams.lock,
+            lock=lock_name(self.name, queue.name) if self._streams.lock else None,
             on_gap=on_gap,
             token=token,
             on_ready=on_ready,

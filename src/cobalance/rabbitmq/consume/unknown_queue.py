@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import anyio
 
 from cobalance.errors import CobalanceError, QueueMissing, ServerError, sentence
-from cobalance.group.engine import monotonic_ms
+from cobalance.group.clock import monotonic_ms
 from cobalance.member.events import Abandoned, Drained
-from cobalance.rabbitmq.consume.channel_loss import BACKOFF_MS, GRANTED_UNCONNECTED, log_unconnected
+from cobalance.rabbitmq.consume.channel_loss import BACKOFF_MS, GRANTED_UNCONNECTED, halted, log_unconnected
 from cobalance.threads.worker_threads import in_thread
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ class UnknownQueueWorker:
             self._warned = True
             return False
         except CobalanceError as error:
-            self._halt(error)
+            self._given_up = halted(self._group, self._tenure.resource, error)
+            self._tenure.ask_back()
         return True
 
     def _lacks_rabbitmq(self) -> bool:
@@ -88,15 +89,6 @@ class UnknownQueueWorker:
         self._given_up = "unconnected"
         self._tenure.ask_back()
         return True
-
-    def _halt(self, error: CobalanceError) -> None:
-        resource = self._tenure.resource
-        resume = f"cobalance group resume {self._group} {resource}"
-        log.error(
-            "group %s: %s The partition is halted; once that is put right: %s", self._group, sentence(error), resume
-        )
-        self._given_up = f"halted:{type(error).__name__}"
-        self._tenure.ask_back()
 
     async def finish(self) -> Drained | Abandoned:
         """As the actual worker does."""

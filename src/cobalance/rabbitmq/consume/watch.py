@@ -1,4 +1,4 @@
-"""Watches how long a partition's handler has been running, and reacts when that is too long.
+"""Watches how long a handler has been running, and reacts when that is too long.
 
 A handler that runs past ``max_processing_ms`` is hung. On the event loop it is cancelled, which fails its message like
 any other error. A thread cannot be cancelled: this is logged, and the thread is waited for. If a handler goes on for
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from cobalance.group.engine import monotonic_ms
+from cobalance.group.clock import awake_ms
 from cobalance.group.stopping import Stoppable, tell_again
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
 
     from cobalance.settings import MemberSettings
@@ -29,7 +29,7 @@ LEAST_MS = 5
 
 
 class Watch:
-    """Watches one partition. ``begin`` and ``idle`` are called before and after each message, by any thread."""
+    """Watches one handler at a time. ``begin`` and ``idle`` are called before and after each message, by any thread."""
 
     def __init__(self, own: MemberSettings, worked: Callable[[int], None]) -> None:
         self.most_ms = own.max_processing_ms
@@ -45,7 +45,7 @@ class Watch:
 
     def begin(self) -> None:
         """A message is begun."""
-        now, since = monotonic_ms(), self._since
+        now, since = awake_ms(), self._since
         if since is not None:
             self._worked(now - since)
         self._since = now
@@ -54,7 +54,7 @@ class Watch:
         """No handler runs."""
         since, self._since = self._since, None
         if since is not None:
-            self._worked(monotonic_ms() - since)
+            self._worked(awake_ms() - since)
 
     @property
     def is_busy(self) -> bool:
@@ -65,7 +65,7 @@ class Watch:
     def is_overdue(self) -> bool:
         """Whether the handler has run for longer than ``max_processing_ms``."""
         since = self._since
-        return since is not None and monotonic_ms() - since > self.most_ms
+        return since is not None and awake_ms() - since > self.most_ms
 
     @property
     def busy_since(self) -> int | None:
@@ -76,7 +76,7 @@ class Watch:
         since = self._since
         if since is None:
             return None
-        now = monotonic_ms()
+        now = awake_ms()
         return since if now - since >= self.most_ms + self._cleanup_ms else max(since, now - self.most_ms // 2)
 
     @contextmanager
@@ -98,17 +98,16 @@ class Watch:
         finally:
             self._report_hung = self.give_up = None
 
-    async def run(self) -> None:
-        """Checks whenever a handler may have become hung."""
-        async with anyio.create_task_group() as tasks:
-            while True:
-                since, left = self._since, self.most_ms
-                if since is not None and since != self._hung_since:
-                    left = since + self.most_ms - monotonic_ms()
-                    if left <= 0:
-                        self._hung_since = since
-                        self._hang(tasks.start_soon)
-                await anyio.sleep(max(left, LEAST_MS) / 1000)
+    def check(self, start_soon: Callable[..., object]) -> int:
+        """Reacts if the handler has become hung; returns in how many ms it may have."""
+        since = self._since
+        if since is None or since == self._hung_since:
+            return self.most_ms
+        left = since + self.most_ms - awake_ms()
+        if left <= 0:
+            self._hung_since = since
+            self._hang(start_soon)
+        return max(left, LEAST_MS)
 
     def _hang(self, start_soon: Callable[..., object]) -> None:
         if self._report_hung is not None:
@@ -116,6 +115,14 @@ class Watch:
         if self._call is not None:
             self._call.scope.cancel()
             start_soon(_cancel_again, self._call)
+
+
+async def watch_over(watches: Callable[[], Sequence[Watch]]) -> None:
+    """Checks them whenever a handler may have become hung."""
+    async with anyio.create_task_group() as tasks:
+        while True:
+            left_ms = min(watch.check(tasks.start_soon) for watch in watches())
+            await anyio.sleep(left_ms / 1000)
 
 
 async def _cancel_again(call: Stoppable) -> None:

@@ -51,16 +51,18 @@ from pika import exceptions as pika_errors
 from pika.connection import Parameters
 from pika.spec import Basic
 
+from cobalance.coordinator.open import DEFAULT_REDIS_URL
 from cobalance.errors import Unreachable, UsageError
 from cobalance.faces import hides
-from cobalance.group.engine import monotonic_ms
+from cobalance.group.clock import awake_ms
+from cobalance.group.health import Health
 from cobalance.group.patience import with_patience
 from cobalance.names import validate_name
 from cobalance.rabbitmq.consume.dead_letters import words_of
 from cobalance.rabbitmq.dropin.channel import BasicConsumer, GroupChannel
 from cobalance.rabbitmq.dropin.lane_group import BackgroundMembership, LaneGroup
 from cobalance.rabbitmq.dropin.lanes import Lanes, NextMessage
-from cobalance.rabbitmq.topics.options import check_options
+from cobalance.rabbitmq.options import check_options
 from cobalance.rabbitmq.wire.address import check_amqp_url, single_urls
 from cobalance.rabbitmq.wire.failures import connect_failure
 from cobalance.rabbitmq.wire.parameters import connection_parameters
@@ -103,6 +105,7 @@ class DropinOptions(TypedDict, total=False):
     ack_interval_ms: float
     require_guard: bool
     unconnected_ms: int | None
+    crash_detection: bool
     streams: StreamSettings | None
     key_prefix: str
     log_exceptions: bool
@@ -131,7 +134,7 @@ class GroupConnection:
         parameters: str | Parameters,
         *,
         group: str,
-        redis_url: str = "redis://127.0.0.1:6379/0",
+        redis_url: str = DEFAULT_REDIS_URL,
         **options: Unpack[DropinOptions],
     ) -> None:
         check_options({**options, "redis_url": redis_url})
@@ -173,6 +176,17 @@ class GroupConnection:
         if name == "_pika":  # not connected: __init__ failed
             raise AttributeError(name)
         return getattr(self._pika, name)
+
+    @property
+    def health(self) -> Health:
+        """Whether this process is alive and ready, which it is while it consumes; any thread. See
+        :attr:`cobalance.Group.health`.
+        """
+        membership = self._membership
+        if membership is None:
+            why = ("it consumes nothing",)
+            return Health(group=self.group, state="new", live=True, ready=False, reasons=why)
+        return membership.health
 
     # -- pika's names --------------------------------------------------------------------------------------------------
 
@@ -323,7 +337,7 @@ class GroupConnection:
                 self.leave_regardless()
             raise
         finally:  # Until the program comes back, its partitions count as kept waiting.
-            self._lanes.busy_since = monotonic_ms()
+            self._lanes.busy_since = awake_ms()
 
     def _serve(self, until: float | None) -> None:
         self._run_calls()
@@ -354,7 +368,7 @@ class GroupConnection:
             delivery.method.exchange,
             delivery.method.routing_key,
         )
-        self._lanes.busy_since = monotonic_ms()
+        self._lanes.busy_since = awake_ms()
         try:
             with calling_back(self._pika):
                 consumer.callback(consumer.channel, method, delivery.properties, delivery.body)

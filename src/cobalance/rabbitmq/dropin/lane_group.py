@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import anyio
+import attrs
 
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
 from cobalance.rabbitmq.dropin.lanes import LaneWorker
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from weakref import ref
 
+    from cobalance.group.health import Health
     from cobalance.group.tenure import Tenure
     from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
     from cobalance.rabbitmq.dropin.lanes import Lanes
@@ -96,9 +98,19 @@ class BackgroundMembership:
         self._lanes, self._wake, self._owner = lanes, wake, owner
         self._thread = ServiceThread(self._run, f"cobalance-{name}-member")
 
+    @property
+    def health(self) -> Health:
+        """Whether it is alive and ready; see :attr:`cobalance.Group.health`."""
+        found = self._group.health
+        is_to_leave = found.ready and self._stop.done()  # of which its event loop has not heard yet
+        return attrs.evolve(found, state="draining", ready=False, reasons=("it is leaving",)) if is_to_leave else found
+
     def start(self) -> None:
         self.running.add(self)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # the system gives no more threads
+            self._end(error)
 
     def ask_stop(self) -> None:
         """Begins to leave; from any thread, any number of times."""
@@ -112,6 +124,9 @@ class BackgroundMembership:
             anyio.run(self._be_a_member)
         except BaseException as error:  # noqa: BLE001 -- raised again on the program's thread
             failure = bare(error)
+        self._end(failure)
+
+    def _end(self, failure: BaseException | None) -> None:
         self.running.discard(self)
         for future in (self.entered, self.over):
             if failure is None and not future.done():

@@ -54,7 +54,7 @@ class LaneWorker(PartitionWorker):
         self._calling = threading.Lock()
         self._calls: list[Future[None]] = []  # callbacks that have not returned; one may have begun the next
         super().__init__(tenure, queue, partitions)
-        self.watch = Watch(
+        self.slot.watch = Watch(
             partitions.own, lambda _: None
         )  # time in callbacks is not told apart from the program's other work
 
@@ -72,7 +72,7 @@ class LaneWorker(PartitionWorker):
     def begin(self) -> bool:
         """Returns whether the next callback may be called; called before each."""
         with self._calling:
-            begins = super().begin()
+            begins = self.slot.begin()
             if begins:
                 self._calls.append(Future())
         return begins
@@ -87,13 +87,13 @@ class LaneWorker(PartitionWorker):
     @property
     def busy_since(self) -> int | None:
         """There is one thread for all: if a callback hangs, so does every partition that has something to do."""
-        return self._lanes.busy_since if self.watch.is_busy else None
+        return self._lanes.busy_since if self.slot.watch.is_busy else None
 
     def serves(self, channel_tenure: QueueTenure) -> bool:
         """Whether this is still the worker's channel, and new work may begin."""
         return not self.stopping and self._consumer is not None and self._consumer.tenure is channel_tenure
 
-    def put_back(self, channel_tenure: QueueTenure, deliveries: Sequence[Delivery]) -> None:
+    def return_begun(self, channel_tenure: QueueTenure, deliveries: Sequence[Delivery]) -> None:
         """Returns messages that were begun to the queue with the close, and takes no more. Any thread."""
         consumer = self._consumer
         if deliveries and consumer is not None and consumer.tenure is channel_tenure:
@@ -188,7 +188,7 @@ class Lane:
         self._pending = deque()
         self._again.clear()
         self._end_batch()
-        self.worker.put_back(self.tenure, back)
+        self.worker.return_begun(self.tenure, back)
 
     def _settle(self, delivery: Delivery) -> None:
         self._unsettled.pop(delivery.delivery_tag, None)
@@ -220,7 +220,7 @@ class Lanes:
         self._lanes: dict[str, Lane] = {}
         self._turns: deque[Lane] = deque()
         self.busy_since: int | None = None
-        """Since when (monotonic ms) the program's thread has been busy with one message, or with something else."""
+        """Since when (ms awake) the program's thread has been busy with one message, or with something else."""
 
     # -- on the event loop ---------------------------------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ class Lanes:
             if self._stopped:
                 return 0
             self._inbox.append(batch)
-        worker.watch.begin()
+        worker.slot.watch.begin()
         self._wake()
         try:
             return await result_of(batch.begun)

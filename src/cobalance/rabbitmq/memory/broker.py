@@ -2,83 +2,93 @@
 
 from __future__ import annotations
 
-from copy import copy
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import attrs
-
-from cobalance.rabbitmq.memory.queue import MemoryQueue, QueuedMessage
-from cobalance.rabbitmq.memory.refusal import Refusal, inequivalent, missing, not_implemented
+from cobalance.rabbitmq.memory.exchanges import ALTERNATE, MATCHES, Exchange
+from cobalance.rabbitmq.memory.message import Message
+from cobalance.rabbitmq.memory.refusal import access_refused, locked, missing, only_in_rabbitmq, precondition_failed
+from cobalance.rabbitmq.memory.stream import Stream
+from cobalance.rabbitmq.memory.work_queues import ClassicQueue, QuorumQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
     from pika.spec import BasicProperties
 
-    from cobalance.rabbitmq.memory.queue import Consumer
+    from cobalance.rabbitmq.memory.clock import Clock
+    from cobalance.rabbitmq.memory.queue import Consumer, Declaration, MemoryQueue
 
-ARGUMENTS = frozenset(
-    {
-        "x-queue-type",
-        "x-single-active-consumer",
-        "x-dead-letter-exchange",
-        "x-dead-letter-routing-key",
-        "x-delivery-limit",
-    }
-)
-"""The supported queue arguments; any other would change what a queue does."""
+KINDS: dict[str, type[MemoryQueue]] = {"classic": ClassicQueue, "quorum": QuorumQueue, "stream": Stream}
 
-KINDS = frozenset({"classic", "quorum"})
+RESERVED = "amq."
 
-
-@attrs.define(eq=False)
-class Exchange:
-    """A direct exchange."""
-
-    arguments: dict[str, Any]
-    bindings: set[tuple[str, str]] = attrs.field(factory=set)
-    """Pairs of routing key and queue."""
+REPLY_TO = "amq.rabbitmq.reply-to"
+"""Who consumes from this name gets the replies to what is published on the same channel."""
 
 
 class MemoryBroker:
     """The state of one ``memory://NAME``."""
 
-    def __init__(self) -> None:
-        self.exchanges: dict[str, Exchange] = {}
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.exchanges = {
+            it: Exchange(it, it.removeprefix(RESERVED)) for it in (f"{RESERVED}{kind}" for kind in MATCHES)
+        }
         self.queues: dict[str, MemoryQueue] = {}
+        self.consumer_timeout_ms = 1_800_000
+        """How long a consumer may keep a message without acknowledging it."""
         self.shut_out: set[str] = set()
         """Names of connections that are refused, as if their machine were gone."""
 
     # -- exchanges -----------------------------------------------------------------------------------------------------
 
-    def declare_exchange(self, name: str, kind: str, arguments: Mapping[str, Any], *, passive: bool) -> None:
-        """Creates the exchange if it does not exist."""
-        if name in self.exchanges:
-            return
-        if passive:
+    def find_exchange(self, name: str) -> Exchange:
+        if not name:
+            raise access_refused("operation not permitted on the default exchange")
+        if name not in self.exchanges:
             raise missing("exchange", name)
-        if kind != "direct":
-            raise not_implemented(f"exchanges of type {kind!r}")
-        for argument in sorted(it for it in arguments if not it.startswith("x-cobalance-")):
-            raise not_implemented(f"exchanges with {argument}")
-        self.exchanges[name] = Exchange(dict(arguments))
+        return self.exchanges[name]
 
-    def delete_exchange(self, name: str) -> None:
+    def declare_exchange(self, asked: Exchange) -> None:
+        """Creates the exchange if it does not exist; refuses a different declaration."""
+        if asked.name in self.exchanges or not asked.name:
+            self.find_exchange(asked.name).check(asked)
+            return
+        if asked.name.startswith(RESERVED):
+            raise access_refused(f"exchange name '{asked.name}' contains reserved prefix 'amq.*'")
+        if asked.kind not in MATCHES:
+            raise only_in_rabbitmq(f"exchanges of type {asked.kind!r}")
+        for argument in sorted(it for it in asked.arguments if not it.startswith("x-cobalance-") and it != ALTERNATE):
+            raise only_in_rabbitmq(f"exchanges with {argument}")
+        self.exchanges[asked.name] = asked
+
+    def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         """Does nothing if it does not exist."""
-        self.exchanges.pop(name, None)
+        if name and name not in self.exchanges:
+            return
+        if self.find_exchange(name).bindings and if_unused:
+            raise precondition_failed(f"exchange '{name}' in vhost '/' in use")
+        del self.exchanges[name]
 
-    def bind(self, queue: str, exchange: str, routing_key: str) -> None:
+    def bind(self, queue: str, exchange: str, routing_key: str, connection: object) -> None:
         """Does nothing if it is already bound."""
-        self.find(queue, None)
-        if exchange not in self.exchanges:
-            raise missing("exchange", exchange)
-        self.exchanges[exchange].bindings.add((routing_key, queue))
+        if exchange:
+            self.find(queue, connection)
+        bindings = self.find_exchange(exchange).bindings
+        if (routing_key, queue) not in bindings:
+            bindings.append((routing_key, queue))
 
     def unbind(self, queue: str, exchange: str, routing_key: str) -> None:
         """Does nothing if it is not bound."""
         if exchange in self.exchanges:
-            self.exchanges[exchange].bindings.discard((routing_key, queue))
+            self._remove(self.exchanges[exchange], [(routing_key, queue)])
+
+    def _remove(self, exchange: Exchange, bindings: Iterable[tuple[str, str]]) -> None:
+        left = [it for it in exchange.bindings if it not in bindings]
+        if len(left) < len(exchange.bindings):
+            exchange.bindings = left
+            if exchange.auto_delete and not left:
+                del self.exchanges[exchange.name]
 
     # -- queues --------------------------------------------------------------------------------------------------------
 
@@ -87,120 +97,95 @@ class MemoryBroker:
         queue = self.queues.get(name)
         if queue is None:
             raise missing("queue", name)
-        if connection is not None and queue.owner not in (None, connection):
-            raise Refusal(
-                405, f"RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{name}' in vhost '/'"
-            )
+        if connection is not None and queue.declaration.owner not in (None, connection):
+            raise locked(name)
         return queue
 
-    def declare_queue(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        connection: object,
-        *,
-        durable: bool,
-        auto_delete: bool,
-        exclusive: bool,
-    ) -> MemoryQueue:
+    def declare_queue(self, asked: Declaration) -> MemoryQueue:
         """Creates the queue if it does not exist; refuses a different declaration."""
-        asked = {"x-queue-type": "classic", **arguments}
+        name = asked.name
         if name in self.queues:
-            queue = self.find(name, connection)
-            _compare(queue, asked, durable=durable, auto_delete=auto_delete)
-            return queue
-        if asked["x-queue-type"] not in KINDS:
-            raise not_implemented(f"queues of type {asked['x-queue-type']!r}")
-        for argument in sorted(asked.keys() - ARGUMENTS):
-            raise not_implemented(f"queues with {argument}")
-        owner = connection if exclusive else None
-        made = MemoryQueue(name, asked, durable, auto_delete, owner, self._dead_letter)
-        self.queues[name] = made
-        return made
+            self.queues[name].check_again(asked)
+            self.queues[name].used()
+            return self.queues[name]
+        if name.startswith(RESERVED):
+            raise access_refused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+        if asked.kind not in KINDS:
+            where = f"invalid arg 'x-queue-type' for queue '{name}' in vhost '/'"
+            raise precondition_failed(f"{where}: \"unsupported queue type '{asked.kind}'\"")
+        return self.add_queue(asked)
+
+    def add_queue(self, asked: Declaration) -> MemoryQueue:
+        kind = KINDS[asked.kind]
+        kind.check_new(asked)
+        self.queues[asked.name] = kind(asked, self)
+        return self.queues[asked.name]
 
     def delete_queue(self, name: str, connection: object, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Deletes the queue, if it exists; returns how many messages were ready."""
         if name not in self.queues:
             return 0
         queue = self.find(name, connection)
-        if (if_unused and queue.consumers) or (if_empty and queue.ready):
-            raise Refusal(406, f"PRECONDITION_FAILED - queue '{name}' in vhost '/' in use or not empty")
-        del self.queues[name]
-        for exchange in self.exchanges.values():
-            exchange.bindings = {it for it in exchange.bindings if it[1] != name}
-        for consumer in queue.consumers:
-            consumer.cancelled()
-        return len(queue.ready)
+        queue.check_deletion(if_unused=if_unused, if_empty=if_empty)
+        return self._drop(queue)
 
-    def consume(self, name: str, consumer: Consumer, connection: object) -> MemoryQueue:
-        queue = self.find(name, connection)
-        if queue.consumers and (consumer.exclusive or any(it.exclusive for it in queue.consumers)):
-            raise Refusal(403, f"ACCESS_REFUSED - queue '{name}' in vhost '/' in exclusive use")
-        queue.consumers.append(consumer)
-        return queue
+    def _drop(self, queue: MemoryQueue) -> int:
+        ready = len(queue.contents)
+        del self.queues[queue.name]
+        for exchange in list(self.exchanges.values()):
+            self._remove(exchange, [it for it in exchange.bindings if it[1] == queue.name])
+        for consumer in queue.consumers.copy():
+            consumer.cancelled()
+        queue.consumers.clear()
+        return ready
+
+    def expire_queue(self, queue: MemoryQueue) -> None:
+        """Deletes a queue that nobody has used for long."""
+        if self.queues.get(queue.name) is queue:
+            self._drop(queue)
 
     def stop_consuming(self, queue: MemoryQueue, consumer: Consumer) -> None:
-        if consumer in queue.consumers:
-            queue.consumers.remove(consumer)
-        if queue.auto_delete and not queue.consumers:
-            self.queues.pop(queue.name, None)
+        queue.detach(consumer)
+        if queue.declaration.auto_delete and not queue.consumers and queue.name in self.queues:
+            self._drop(queue)
 
     def connection_ended(self, connection: object) -> None:
         """Deletes the connection's exclusive queues."""
-        for queue in [it for it in self.queues.values() if it.owner is connection]:
-            self.delete_queue(queue.name, connection)
+        for queue in [it for it in self.queues.values() if it.declaration.owner is connection]:
+            self._drop(queue)
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def publish(self, exchange: str, routing_key: str, properties: BasicProperties, body: bytes) -> bool:
-        """Routes a message; returns whether a queue took it."""
-        if exchange and exchange not in self.exchanges:
-            raise missing("exchange", exchange)
-        names = (
-            [queue for key, queue in self.exchanges[exchange].bindings if key == routing_key]
-            if exchange
-            else [routing_key]
-        )
-        queues = [self.queues[name] for name in names if name in self.queues]
+        """Routes a client's message; returns whether a queue took it. RabbitMQ does not count a reply's."""
+        if exchange and self.find_exchange(exchange).internal:
+            raise access_refused(f"cannot publish to internal exchange '{exchange}' in vhost '/'")
+        Message(exchange, routing_key, properties, body).expiration_ms()
+        queues = self._route(exchange, routing_key)
         for queue in queues:
-            queue.push(exchange, routing_key, properties, body)
-        return bool(queues)
+            queue.push(Message(exchange, routing_key, properties, body))
+        return any(not it.name.startswith(REPLY_TO) for it in queues)
 
-    def _dead_letter(self, queue: MemoryQueue, message: QueuedMessage, reason: str) -> None:
+    def _route(self, exchange: str, routing_key: str) -> list[MemoryQueue]:
+        if not exchange:
+            return [self.queues[routing_key]] if routing_key in self.queues else []
+        tried: set[str] = set()
+        while exchange in self.exchanges and exchange not in tried:
+            tried.add(exchange)
+            found = [self.queues[it] for it in self.exchanges[exchange].queues_for(routing_key)]
+            if found:
+                return found
+            exchange = self.exchanges[exchange].arguments.get(ALTERNATE, "")
+        return []
+
+    def dead_letter(self, queue: MemoryQueue, message: Message, reason: str) -> None:
+        """Publishes the message where the queue's dead letters go, if anywhere."""
         exchange = queue.arguments.get("x-dead-letter-exchange")
-        if exchange is None or (exchange and exchange not in self.exchanges):
+        if exchange is None or self.queues.get(queue.name) is not queue:
             return
-        death = {
-            "count": 1,
-            "reason": reason,
-            "queue": queue.name,
-            "time": datetime.now(UTC).replace(microsecond=0, tzinfo=None),
-            "exchange": message.exchange,
-            "routing-keys": [message.routing_key],
-        }
-        properties = copy(message.properties)
-        headers: Mapping[str, Any] = properties.headers or {}
-        earlier = headers.get("x-death")
-        properties.headers = {**headers, "x-death": [death, *(earlier if isinstance(earlier, list) else ())]}
         routing_key = queue.arguments.get("x-dead-letter-routing-key", message.routing_key)
-        self.publish(exchange, routing_key, properties, message.body)
-
-    def reject(self, queue: MemoryQueue, message: QueuedMessage) -> None:
-        """Dead-letters a rejected message."""
-        self._dead_letter(queue, message, "rejected")
-
-
-def _compare(queue: MemoryQueue, asked: Mapping[str, Any], *, durable: bool, auto_delete: bool) -> None:
-    for name, received, current in (
-        ("durable", durable, queue.durable),
-        ("auto_delete", auto_delete, queue.auto_delete),
-    ):
-        if received != current:
-            raise Refusal(
-                406,
-                f"PRECONDITION_FAILED - inequivalent arg '{name}' for queue '{queue.name}' in vhost '/': received "
-                f"'{str(received).lower()}' but current is '{str(current).lower()}'",
-            )
-    for argument in sorted({*asked, *queue.arguments}, key=lambda it: (it != "x-queue-type", it)):
-        if asked.get(argument) != queue.arguments.get(argument):
-            raise inequivalent(argument, queue.name, asked.get(argument), queue.arguments.get(argument))
+        properties = message.dead(queue.name, reason, self.clock.time_s)
+        for target in self._route(exchange, routing_key):
+            letter = Message(exchange, routing_key, properties, message.body)
+            if not letter.would_circle(target.name):
+                target.push(letter)

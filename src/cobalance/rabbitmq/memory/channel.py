@@ -2,47 +2,37 @@
 
 from __future__ import annotations
 
+import secrets
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from pika.spec import Basic, BasicProperties, Channel, Confirm, Exchange, Queue
+from pika.spec import Basic, BasicProperties, Channel, Confirm
 
-from cobalance.rabbitmq.memory.refusal import Refusal, not_implemented
+from cobalance.rabbitmq.memory.broker import REPLY_TO
+from cobalance.rabbitmq.memory.channel_consumer import ChannelConsumer
+from cobalance.rabbitmq.memory.declarations import Declarations
+from cobalance.rabbitmq.memory.queue import Declaration
+from cobalance.rabbitmq.memory.refusal import Refusal, not_supported, only_in_rabbitmq, precondition_failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from cobalance.rabbitmq.memory.broker import MemoryBroker
     from cobalance.rabbitmq.memory.connection import MemoryConnection
-    from cobalance.rabbitmq.memory.queue import MemoryQueue, QueuedMessage
+    from cobalance.rabbitmq.memory.message import Message
+    from cobalance.rabbitmq.memory.queue import MemoryQueue
 
 
-@attrs.define(eq=False)
-class ChannelConsumer:
-    """A consumer on a channel; see :class:`cobalance.rabbitmq.memory.queue.Consumer`."""
+@attrs.frozen
+class HandedOut:
+    """A message that is to be acknowledged."""
 
-    tag: Any
-    """A string, though pika's types say otherwise."""
-    exclusive: bool
-    channel: MemoryChannel
-    prefetch: int
-    without_acks: bool
-    out: int = 0
-
-    @property
-    def has_room(self) -> bool:
-        """Whether the prefetch allows another message."""
-        return not self.prefetch or self.out < self.prefetch
-
-    def deliver(self, queue: MemoryQueue, message: QueuedMessage) -> None:
-        tag = self.channel.hand_out(queue, message, None if self.without_acks else self)
-        sent = Basic.Deliver(self.tag, tag, message.redelivered, message.exchange, message.routing_key)
-        self.channel.send(sent, queue.properties_of(message), message.body)
-
-    def cancelled(self) -> None:
-        """The queue was deleted."""
-        self.channel.consumers.pop(self.tag, None)
-        self.channel.send(Basic.Cancel(self.tag, nowait=True))
+    queue: MemoryQueue
+    message: Message
+    consumer: ChannelConsumer | None
+    """None if it was fetched by basic.get."""
+    at_ms: float
 
 
 class MemoryChannel:
@@ -51,9 +41,10 @@ class MemoryChannel:
     def __init__(self, broker: MemoryBroker, connection: MemoryConnection, number: int) -> None:
         self._broker, self._connection, self._number = broker, connection, number
         self._prefetch = self._tags = self._published = 0
-        self._confirms = self.closing = False
+        self._confirms = self._watching = self.closing = False
+        self._reply_to = ""  # where replies to this channel go
         self.consumers: dict[str, tuple[MemoryQueue, ChannelConsumer]] = {}
-        self._out: dict[int, tuple[MemoryQueue, QueuedMessage, ChannelConsumer | None]] = {}
+        self._out: dict[int, HandedOut] = {}
         self._methods: dict[type, Callable[[Any], object]] = {
             Basic.Qos: self._qos,
             Basic.Consume: self._consume,
@@ -63,13 +54,8 @@ class MemoryChannel:
             Basic.Nack: self._nack,
             Basic.Reject: self._reject,
             Confirm.Select: self._select,
-            Exchange.Declare: self._declare_exchange,
-            Exchange.Delete: self._delete_exchange,
-            Queue.Declare: self._declare_queue,
-            Queue.Delete: self._delete_queue,
-            Queue.Purge: self._purge,
-            Queue.Bind: self._bind,
-            Queue.Unbind: self._unbind,
+            Channel.Flow: self._flow,
+            **Declarations(broker, connection).methods,
         }
 
     def send(self, method: Any, properties: BasicProperties | None = None, body: bytes = b"") -> None:
@@ -79,7 +65,7 @@ class MemoryChannel:
         """Handles a client's method, and answers it unless it was sent with nowait."""
         handler = self._methods.get(type(method))
         if handler is None:
-            raise not_implemented(method.NAME)
+            raise only_in_rabbitmq(method.NAME)
         answer = handler(method)
         if answer is not None and not getattr(method, "nowait", False):
             self.send(answer)
@@ -89,11 +75,13 @@ class MemoryChannel:
     def publish(self, method: Basic.Publish, properties: BasicProperties, body: bytes) -> None:
         """Publishes a complete message."""
         if method.immediate:
-            raise not_implemented("immediate publishing")
-        if properties.expiration is not None:
-            raise not_implemented("messages that expire")
+            raise not_supported("immediate=true")
         for name in {"CC", "BCC"}.intersection(properties.headers or {}):
-            raise not_implemented(f"copies by the header {name}")
+            raise only_in_rabbitmq(f"copies by the header {name}")
+        if properties.reply_to == REPLY_TO:
+            if not self._reply_to:
+                raise precondition_failed("fast reply consumer does not exist")
+            properties.reply_to = self._reply_to
         exchange, routing_key = method.exchange or "", method.routing_key or ""
         is_routed = self._broker.publish(exchange, routing_key, properties, body)
         if method.mandatory and not is_routed:
@@ -106,138 +94,147 @@ class MemoryChannel:
         """Closes the channel with an error."""
         self.end()
         self.closing = True
-        class_id, method_id = divmod(method.INDEX, 1 << 16)
-        self.send(Channel.Close(refusal.code, refusal.text, class_id, method_id))
+        self.send(Channel.Close(refusal.code, refusal.text, *divmod(method.INDEX, 1 << 16)))
 
     def end(self) -> None:
-        """Ends the channel; its unacknowledged messages return to their places."""
-        queues = dict.fromkeys(queue for queue, _ in self.consumers.values())
-        for queue, consumer in self.consumers.values():
+        """Ends the channel; its unacknowledged messages return to their queues."""
+        consumed, self.consumers = list(self.consumers.values()), {}
+        for queue, consumer in consumed:
             self._broker.stop_consuming(queue, consumer)
-        self.consumers.clear()
         out, self._out = list(self._out.values()), {}
-        for queue, message, _ in out:
-            queue.out -= 1
-            queue.give_back([message], then_serve=False)
-        for queue in (*queues, *dict.fromkeys(queue for queue, _, _ in out)):
+        by_queue = _by_queue(out)
+        for queue, messages in by_queue.items():
+            queue.abandon(messages)
+        for queue in {queue: None for queue, _ in consumed} | dict.fromkeys(by_queue):
             queue.serve()
 
     def hand_out(
-        self, queue: MemoryQueue, message: QueuedMessage, consumer: ChannelConsumer | None, *, gotten: bool = False
+        self, queue: MemoryQueue, message: Message, consumer: ChannelConsumer | None, *, without_acks: bool
     ) -> int:
         """Returns the delivery tag by which the message is settled."""
         self._tags += 1
-        if consumer is not None or gotten:
-            self._out[self._tags] = (queue, message, consumer)
-            queue.out += 1
-        if consumer is not None:
-            consumer.out += 1
+        if not without_acks:
+            now_ms = self._broker.clock.now_ms
+            self._watch(now_ms)
+            self._out[self._tags] = HandedOut(queue, message, consumer, now_ms)
+            if consumer is not None:
+                consumer.out += 1
         return self._tags
+
+    def _watch(self, since_ms: float) -> None:
+        if not self._watching:
+            self._watching = True
+            self._broker.clock.call_at(since_ms + self._broker.consumer_timeout_ms, self._look_for_timeout)
+
+    def _look_for_timeout(self) -> None:
+        """Closes the channel if a message was not acknowledged for too long."""
+        self._watching = False
+        oldest, timeout_ms = next(iter(self._out.values()), None), self._broker.consumer_timeout_ms
+        if oldest is None:
+            return
+        if oldest.at_ms + timeout_ms > self._broker.clock.now_ms:
+            self._watch(oldest.at_ms)
+            return
+        words = (
+            f"delivery acknowledgement on channel {self._number} timed out. Timeout value used: {timeout_ms} ms. This timeout value can "
+            "be configured, see consumers doc guide to learn more"
+        )
+        self.refuse(precondition_failed(words), Basic.Ack)
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 
     def _qos(self, method: Basic.Qos) -> object:
         if method.global_qos or method.prefetch_size:
-            raise not_implemented("prefetch by channel, or by size")
+            raise only_in_rabbitmq("prefetch by channel, or by size")
         self._prefetch = method.prefetch_count or 0
         return Basic.QosOk()
 
+    def _flow(self, method: Channel.Flow) -> object:
+        if not method.active:
+            raise not_supported("active=false")
+        return Channel.FlowOk(True)
+
     def _consume(self, method: Any) -> object:
-        if method.arguments or method.no_local:
-            raise not_implemented("consumers with arguments")
-        tag: Any = method.consumer_tag or f"ctag{self._number}.{len(self.consumers) + 1}"
-        consumer = ChannelConsumer(tag, bool(method.exclusive), self, self._prefetch, bool(method.no_ack))
-        queue = self._broker.consume(method.queue or "", consumer, self._connection)
+        if method.no_local:
+            raise only_in_rabbitmq("consumers with no_local")
+        queue = self._queue_of_replies(method) if method.queue == REPLY_TO else self._queue(method.queue)
+        tag: Any = method.consumer_tag or f"amq.ctag-{self._number}.{self._tags}.{len(self.consumers) + 1}"
+        if tag in self.consumers:
+            raise Refusal(530, f"NOT_ALLOWED - attempt to reuse consumer tag '{tag}'", whole_connection=True)
+        flags = bool(method.exclusive), self, self._prefetch, bool(method.no_ack)
+        consumer = ChannelConsumer(tag, *flags, method.arguments or {})
+        queue.attach(consumer)
         self.consumers[tag] = (queue, consumer)
         return Basic.ConsumeOk(tag)
 
+    def _queue(self, name: str | None) -> MemoryQueue:
+        return self._broker.find(name or "", self._connection)
+
+    def _queue_of_replies(self, method: Basic.Consume) -> MemoryQueue:
+        """RabbitMQ has no queue there, but it behaves like one that goes with its consumer."""
+        if self._reply_to:
+            raise precondition_failed("reply consumer already set")
+        if not method.no_ack:
+            raise precondition_failed("reply consumer cannot acknowledge")
+        self._reply_to = f"{REPLY_TO}.{secrets.token_hex(16)}"
+        return self._broker.add_queue(Declaration(self._reply_to, {}, auto_delete=True, owner=self._connection))
+
     def _cancel(self, method: Any) -> object:
         if method.consumer_tag in self.consumers:
-            self._broker.stop_consuming(*self.consumers.pop(method.consumer_tag))
+            queue, consumer = self.consumers.pop(method.consumer_tag)
+            self._broker.stop_consuming(queue, consumer)
+            queue.serve()  # the next one may be waiting
         return Basic.CancelOk(method.consumer_tag)
 
     def _get(self, method: Basic.Get) -> object:
-        queue = self._broker.find(method.queue or "", self._connection)
-        if not queue.ready:
+        queue, without_acks = self._queue(method.queue), bool(method.no_ack)
+        message = queue.take(without_acks=without_acks)
+        if message is None:
             return Basic.GetEmpty()
-        message = queue.ready.pop(0)
-        tag = self.hand_out(queue, message, None, gotten=not method.no_ack)
-        answer = Basic.GetOk(tag, message.redelivered, message.exchange, message.routing_key, len(queue.ready))
+        tag = self.hand_out(queue, message, None, without_acks=without_acks)
+        answer = Basic.GetOk(tag, message.redelivered, message.exchange, message.routing_key, len(queue.contents))
         self.send(answer, queue.properties_of(message), message.body)
         return None
 
-    def _settled(self, tag: int, *, multiple: bool) -> list[tuple[MemoryQueue, QueuedMessage]]:
-        tags = [it for it in self._out if it == tag or (multiple and (it <= tag or not tag))]
-        if not tags and not multiple:
-            raise Refusal(406, f"PRECONDITION_FAILED - unknown delivery tag {tag}")
-        settled = []
-        for it in tags:
-            queue, message, consumer = self._out.pop(it)
-            queue.out -= 1
-            if consumer is not None:
-                consumer.out -= 1
-            settled.append((queue, message))
-        return settled
+    # -- acknowledging -------------------------------------------------------------------------------------------------
 
     def _ack(self, method: Basic.Ack) -> None:
-        for queue, _ in self._settled(method.delivery_tag or 0, multiple=bool(method.multiple)):
+        for it in self._settled(method):
+            it.queue.acked()
+            it.queue.serve()
+
+    def _nack(self, method: Basic.Nack | Basic.Reject) -> None:
+        settled = self._settled(method)
+        for queue, messages in _by_queue(settled).items():
+            if method.requeue:
+                queue.requeue(messages)
+            else:
+                for message in messages:
+                    queue.reject(message)
             queue.serve()
 
-    def _nack(self, method: Basic.Nack) -> None:
-        for queue, message in self._settled(method.delivery_tag or 0, multiple=bool(method.multiple)):
-            if method.requeue:
-                queue.give_back([message])
-            else:
-                self._broker.reject(queue, message)
-
     def _reject(self, method: Basic.Reject) -> None:
-        self._nack(Basic.Nack(method.delivery_tag or 0, False, bool(method.requeue)))
+        self._nack(method)
+
+    def _settled(self, method: Any) -> list[HandedOut]:
+        """The messages up to the tag if it says multiple, and all for tag 0; otherwise the tag's alone."""
+        tag, multiple = method.delivery_tag or 0, bool(getattr(method, "multiple", False))
+        if tag not in self._out and not (multiple and not tag):
+            raise precondition_failed(f"unknown delivery tag {tag}")
+        tags = [it for it in self._out if it == tag or (multiple and (it < tag or not tag))]
+        settled = [self._out.pop(it) for it in tags]
+        for it in settled:
+            if it.consumer is not None:
+                it.consumer.out -= 1
+        return settled
 
     def _select(self, _: Confirm.Select) -> object:
         self._confirms = True
         return Confirm.SelectOk()
 
-    # -- exchanges and queues ------------------------------------------------------------------------------------------
 
-    def _declare_exchange(self, method: Exchange.Declare) -> object:
-        kind, arguments = str(method.type), method.arguments or {}
-        if method.auto_delete or method.internal:
-            raise not_implemented("exchanges that are internal, or delete themselves")
-        self._broker.declare_exchange(method.exchange or "", kind, arguments, passive=bool(method.passive))
-        return Exchange.DeclareOk()
-
-    def _delete_exchange(self, method: Exchange.Delete) -> object:
-        self._broker.delete_exchange(method.exchange or "")
-        return Exchange.DeleteOk()
-
-    def _declare_queue(self, method: Queue.Declare) -> object:
-        name = method.queue or f"amq.gen-{id(self)}-{len(self._broker.queues)}"
-        if method.passive:
-            queue = self._broker.find(name, self._connection)
-        else:
-            queue = self._broker.declare_queue(
-                name,
-                method.arguments or {},
-                self._connection,
-                durable=bool(method.durable),
-                auto_delete=bool(method.auto_delete),
-                exclusive=bool(method.exclusive),
-            )
-        return Queue.DeclareOk(name, len(queue.ready), len(queue.consumers))
-
-    def _delete_queue(self, method: Queue.Delete) -> object:
-        asked = {"if_unused": bool(method.if_unused), "if_empty": bool(method.if_empty)}
-        return Queue.DeleteOk(self._broker.delete_queue(method.queue or "", self._connection, **asked))
-
-    def _purge(self, method: Queue.Purge) -> object:
-        queue = self._broker.find(method.queue or "", self._connection)
-        purged, queue.ready = len(queue.ready), []
-        return Queue.PurgeOk(purged)
-
-    def _bind(self, method: Queue.Bind) -> object:
-        self._broker.bind(method.queue or "", method.exchange or "", method.routing_key or "")
-        return Queue.BindOk()
-
-    def _unbind(self, method: Queue.Unbind) -> object:
-        self._broker.unbind(method.queue or "", method.exchange or "", method.routing_key or "")
-        return Queue.UnbindOk()
+def _by_queue(handed_out: Iterable[HandedOut]) -> dict[MemoryQueue, list[Message]]:
+    found = defaultdict[Any, list[Any]](list)
+    for it in handed_out:
+        found[it.queue].append(it.message)
+    return found

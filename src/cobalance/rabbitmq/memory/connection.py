@@ -19,7 +19,7 @@ FRAME_MAX, CHANNEL_MAX, HEARTBEAT_S = 131_072, 2_047, 60
 
 PROPERTIES = {
     "product": "Cobalance memory://",
-    "version": "3.13.0",
+    "version": "3.10.8",
     "capabilities": {
         "publisher_confirms": True,
         "basic.nack": True,
@@ -28,7 +28,7 @@ PROPERTIES = {
         "per_consumer_qos": True,
     },
 }
-"""The server properties: as far as implemented, it behaves like RabbitMQ 3."""
+"""The server properties: as far as implemented, it behaves like this RabbitMQ."""
 
 
 @attrs.define
@@ -65,9 +65,12 @@ class MemoryConnection(asyncio.Protocol):
         self._connections.discard(self)
         if self._heartbeat is not None:
             self._heartbeat.cancel()
-        for channel in self._channels.values():
+        self._end_channels()
+
+    def _end_channels(self) -> None:
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
             channel.end()
-        self._channels.clear()
         self._broker.connection_ended(self)
 
     def cut(self) -> None:
@@ -128,6 +131,8 @@ class MemoryConnection(asyncio.Protocol):
         elif isinstance(method, Connection.Close):
             self.send(0, Connection.CloseOk())
             self._transport.close()
+        elif isinstance(method, Connection.CloseOk):
+            self._transport.close()
 
     def _beat(self, every_s: float) -> None:
         self._transport.write(Heartbeat().marshal())
@@ -159,4 +164,8 @@ class MemoryConnection(asyncio.Protocol):
         try:
             do()
         except Refusal as refusal:
-            channel.refuse(refusal, method)
+            if refusal.whole_connection:
+                self._end_channels()
+                self.send(0, Connection.Close(refusal.code, refusal.text, *divmod(method.INDEX, 1 << 16)))
+            else:
+                channel.refuse(refusal, method)

@@ -1,115 +1,200 @@
-"""A queue: its messages in order, the unacknowledged ones, and which consumer is served next."""
+"""What classic and quorum queues and streams have in common: a declaration, consumers, and what may be asked of them."""
 
 from __future__ import annotations
 
-from bisect import insort
-from typing import TYPE_CHECKING, Any, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import attrs
-from pika.spec import BasicProperties
+
+from cobalance.rabbitmq.memory.refusal import (
+    described,
+    inequivalent,
+    locked,
+    only_in_rabbitmq,
+    precondition_failed,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Mapping, Sequence
+
+    from pika.spec import BasicProperties
+
+    from cobalance.rabbitmq.memory.clock import Clock
+    from cobalance.rabbitmq.memory.message import Message
+
+TYPE, OFFSET = "x-queue-type", "x-stream-offset"
 
 
-@attrs.define(eq=False)
-class QueuedMessage:
-    """A message in a queue."""
+@attrs.frozen
+class Declaration:
+    """What a client declares."""
 
-    place: int
-    """Its place in the queue, which it keeps when it is returned."""
-    exchange: str
-    routing_key: str
-    properties: BasicProperties
-    body: bytes
-    redelivered: bool = False
-    returns: int = 0
+    name: str
+    arguments: Mapping[str, Any]
+    durable: bool = True
+    auto_delete: bool = False
+    owner: object = None
+    """The connection that declares it exclusive, or None."""
+
+    @property
+    def kind(self) -> str:
+        return str(self.arguments.get(TYPE, "classic"))
 
 
 class Consumer(Protocol):
     """A consumer of a queue."""
 
-    tag: str
     exclusive: bool
+    without_acks: bool
+    prefetch: int
+    arguments: Mapping[str, Any]
 
     @property
     def has_room(self) -> bool:
         """Whether the prefetch allows another message."""
 
-    def deliver(self, queue: MemoryQueue, message: QueuedMessage) -> None:
+    def deliver(self, queue: MemoryQueue, message: Message) -> None:
         """Delivers a message."""
 
     def cancelled(self) -> None:
         """The queue was deleted."""
 
 
-@attrs.define(eq=False)
-class MemoryQueue:
+class Surroundings(Protocol):
+    """What a queue needs of its broker."""
+
+    clock: Clock
+
+    def dead_letter(self, queue: MemoryQueue, message: Message, reason: str) -> None:
+        """Publishes the message where the queue's dead letters go, if anywhere."""
+
+    def expire_queue(self, queue: MemoryQueue) -> None:
+        """Deletes the queue."""
+
+
+class MemoryQueue(ABC):
     """A queue. Called on the broker's thread only."""
 
-    name: str
-    arguments: dict[str, Any]
-    durable: bool
-    auto_delete: bool
-    owner: object
-    """The connection that declared it exclusive, or None."""
-    dead_letter: Callable[[MemoryQueue, QueuedMessage, str], None]
-    ready: list[QueuedMessage] = attrs.field(factory=list)
-    consumers: list[Consumer] = attrs.field(factory=list)
-    out: int = 0
-    """The number of unacknowledged messages."""
-    _places: int = 0
+    supported: ClassVar[frozenset[str]]
+    """The arguments that it takes."""
+    refused: ClassVar[frozenset[str]]
+    """The arguments that RabbitMQ refuses for this type; any others are refused by memory:// alone."""
+    takes_of_consumers: ClassVar[frozenset[str]] = frozenset()
+    """The arguments that its consumers may have."""
+    must_last: ClassVar[bool] = True
+    """Whether it has to be durable, shared and kept."""
+
+    def __init__(self, declaration: Declaration, surroundings: Surroundings) -> None:
+        self.declaration, self._surroundings = declaration, surroundings
+        self.name, self.arguments = declaration.name, declaration.arguments
+        self.consumers: list[Consumer] = []
+
+    # -- declaring -----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def check_new(cls, asked: Declaration) -> None:
+        """Refuses what cannot be declared."""
+        where = f"for queue '{asked.name}' in vhost '/'"
+        for name in sorted(asked.arguments):
+            if name in cls.refused:
+                raise precondition_failed(f"invalid arg '{name}' {where} of queue type rabbit_{asked.kind}_queue")
+            if name not in cls.supported:
+                raise only_in_rabbitmq(f"{asked.kind} queues with {name}")
+        for wrong, name in (
+            (not asked.durable, "non-durable"),
+            (asked.auto_delete, "auto-delete"),
+            (asked.owner is not None, "exclusive-owner"),
+        ):
+            if wrong and cls.must_last:
+                raise precondition_failed(f"invalid property '{name}' {where}")
+
+    def check_again(self, asked: Declaration) -> None:
+        """Refuses a declaration that differs."""
+        mine = self.declaration
+        if asked.owner is not mine.owner:
+            raise locked(self.name)
+        for name in ("durable", "auto_delete"):
+            received, current = getattr(asked, name), getattr(mine, name)
+            if received != current:
+                raise self._inequivalent(name, f"'{str(received).lower()}'", f"'{str(current).lower()}'")
+        if asked.kind != mine.kind:
+            raise self._inequivalent(TYPE, f"'{asked.kind}'", f"'{mine.kind}'")
+        for argument in sorted(self.supported - {TYPE}):
+            received, current = asked.arguments.get(argument), mine.arguments.get(argument)
+            if received != current:
+                raise self._inequivalent(argument, described(received), described(current))
+
+    def _inequivalent(self, argument: str, received: str, current: str) -> Exception:
+        return inequivalent(argument, f"queue '{self.name}'", received, current)
+
+    def used(self) -> None:  # noqa: B027 -- only queues that expire care
+        """It was declared again."""
+
+    def check_deletion(self, *, if_unused: bool, if_empty: bool) -> None:  # noqa: B027 -- streams take no notice
+        """Refuses to delete it, on these conditions."""
+
+    # -- consuming -----------------------------------------------------------------------------------------------------
+
+    def attach(self, consumer: Consumer) -> None:
+        """Adds a consumer, or refuses it. It gets nothing before `serve`."""
+        for name in sorted(consumer.arguments.keys() - self.takes_of_consumers):
+            if name == OFFSET:
+                kind = f"rabbit_{self.declaration.kind}_queue"
+                raise precondition_failed(
+                    f"invalid arg '{name}' for queue '{self.name}' in vhost '/' of queue type {kind}"
+                )
+            raise only_in_rabbitmq(f"consumers with {name}")
+        self.consumers.append(consumer)
+
+    def detach(self, consumer: Consumer) -> None:
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+
+    @abstractmethod
+    def serve(self) -> None:
+        """Delivers messages to consumers with room."""
+
+    def properties_of(self, message: Message) -> BasicProperties:
+        """The properties as delivered."""
+        return message.properties
+
+    # -- messages ------------------------------------------------------------------------------------------------------
 
     @property
+    @abstractmethod
+    def contents(self) -> Sequence[Message]:
+        """The messages for the next consumer, oldest first."""
+
+    @property
+    @abstractmethod
     def is_empty(self) -> bool:
         """Whether there is no message, unacknowledged ones included."""
-        return not self.ready and not self.out
 
-    @property
-    def is_quorum(self) -> bool:
-        """Whether it is a quorum queue, which counts how often a message was returned."""
-        return self.arguments.get("x-queue-type") == "quorum"
+    @abstractmethod
+    def push(self, message: Message) -> None:
+        """Takes a message that nobody else has."""
 
-    def push(self, exchange: str, routing_key: str, properties: BasicProperties, body: bytes) -> None:
-        self._places += 1
-        self.ready.append(QueuedMessage(self._places, exchange, routing_key, properties, body))
-        self.serve()
+    @abstractmethod
+    def take(self, *, without_acks: bool) -> Message | None:
+        """Removes the first message, for basic.get."""
 
-    def give_back(self, messages: Iterable[QueuedMessage], *, then_serve: bool = True) -> None:
-        """Returns messages to their places."""
-        for message in messages:
-            message.redelivered = True
-            message.returns += 1
-            limit = self.arguments.get("x-delivery-limit")
-            if self.is_quorum and limit is not None and 0 <= limit < message.returns:
-                self.dead_letter(self, message, "delivery_limit")
-            else:
-                insort(self.ready, message, key=lambda it: it.place)
-        if then_serve:
-            self.serve()
+    @abstractmethod
+    def purge(self) -> int:
+        """Removes the messages that are not with a consumer; returns how many."""
 
-    def serve(self) -> None:
-        """Delivers ready messages to consumers with room."""
-        while self.ready:
-            consumer = self._next()
-            if consumer is None:
-                return
-            consumer.deliver(self, self.ready.pop(0))
+    @abstractmethod
+    def acked(self) -> None:
+        """A consumer has acknowledged a message."""
 
-    def _next(self) -> Consumer | None:
-        if self.arguments.get("x-single-active-consumer"):
-            return next((it for it in self.consumers[:1] if it.has_room), None)
-        free = next((it for it in self.consumers if it.has_room), None)
-        if free is not None:  # in turn
-            self.consumers.remove(free)
-            self.consumers.append(free)
-        return free
+    @abstractmethod
+    def requeue(self, messages: Sequence[Message]) -> None:
+        """Takes back messages that a consumer has sent back, without serving them again yet."""
 
-    def properties_of(self, message: QueuedMessage) -> BasicProperties:
-        """The properties as delivered: quorum queues add how often the message was returned."""
-        if not self.is_quorum or not message.returns:
-            return message.properties
-        counted = BasicProperties()
-        vars(counted).update(vars(message.properties))
-        counted.headers = {**(message.properties.headers or {}), "x-delivery-count": message.returns}
-        return counted
+    @abstractmethod
+    def reject(self, message: Message) -> None:
+        """Drops a message that a consumer has rejected, or dead-letters it."""
+
+    @abstractmethod
+    def abandon(self, messages: Sequence[Message]) -> None:
+        """Takes back messages whose channel has ended, in the order of their delivery, without serving them yet."""

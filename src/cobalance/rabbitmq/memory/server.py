@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
 from cobalance.rabbitmq.memory.broker import MemoryBroker
+from cobalance.rabbitmq.memory.clock import Clock
 from cobalance.rabbitmq.memory.connection import MemoryConnection
 
 if TYPE_CHECKING:
@@ -23,9 +24,9 @@ class MemoryRabbitMQ:
     """Listens on a free local port until the process ends."""
 
     def __init__(self) -> None:
-        self.broker = MemoryBroker()
-        self._connections: set[MemoryConnection] = set()
         self._loop = asyncio.new_event_loop()
+        self.broker = MemoryBroker(Clock(self._loop))
+        self._connections: set[MemoryConnection] = set()
         listening: Future[int] = Future()
         threading.Thread(target=self._run, args=(listening,), name="cobalance-memory-rabbitmq", daemon=True).start()
         self.port = listening.result()
@@ -70,9 +71,18 @@ class MemoryRabbitMQ:
         """Undoes `shut_out`."""
         self.call(lambda broker: broker.shut_out.discard(name))
 
+    def advance(self, ms: float) -> None:
+        """Lets time pass for the broker, whose clock alone goes ahead: messages and queues expire, for example."""
+        self.call(lambda broker: broker.clock.advance(ms))
+
     def _run(self, listening: Future[int]) -> None:
         asyncio.set_event_loop(self._loop)
         serve = self._loop.create_server(lambda: MemoryConnection(self.broker, self._connections), "127.0.0.1", 0)
-        server = self._loop.run_until_complete(serve)
+        try:
+            server = self._loop.run_until_complete(serve)
+        except OSError as error:  # no descriptor to spare
+            listening.set_exception(error)
+            self._loop.close()
+            return
         listening.set_result(server.sockets[0].getsockname()[1])
         self._loop.run_forever()

@@ -16,6 +16,7 @@ Body = bytes | bytearray | memoryview | str
 """Text is sent as UTF-8."""
 
 MAX_NAME_BYTES = 255
+_COPIES = ("CC", "BCC")
 
 _DEPTH = 8
 """How deep to search for the offending value: headers that contain themselves have no bottom."""
@@ -33,8 +34,8 @@ FRAME_OVERHEAD = 20
 class Encoded(BasicProperties):
     """Properties that are already encoded; pika sends the bytes as they are."""
 
-    def __init__(self, properties: BasicProperties) -> None:
-        self._bytes = b"".join(properties.encode())
+    def __init__(self, properties: BasicProperties | bytes) -> None:
+        self._bytes = properties if isinstance(properties, bytes) else b"".join(properties.encode())
 
     @property
     def size(self) -> int:
@@ -59,15 +60,29 @@ class Encoded(BasicProperties):
 
 
 def encode_properties(properties: BasicProperties, headers: Mapping[str, Any] | None) -> Encoded:
-    """Encodes the properties with these headers; raises UsageError for headers that AMQP cannot hold."""
+    """Encodes the properties with these headers; raises UsageError for headers that AMQP cannot hold, or RabbitMQ does
+    not take: it would close the channel, with all messages under way on it.
+    """
     if headers is not None and not isinstance(headers, Mapping):
         raise UsageError(f"the headers are an object of type {type(headers).__name__}: give a dictionary. {_HOLDS}.")
     properties.headers = dict(headers) if headers else None
+    for name in _COPIES:
+        if headers and name in headers:
+            _check_copies(name, headers[name])
     try:
         return Encoded(properties)
     except Exception:  # noqa: BLE001 -- pika raises whatever its encoding trips over, RecursionError included
         unfit = _unfit("headers", properties.headers, _DEPTH)
     raise UsageError(f"the {unfit}. {_HOLDS}.")  # Outside the except block: pika's message may quote the value.
+
+
+def _check_copies(name: str, keys: object) -> None:
+    """RabbitMQ sends a copy to each of these routing keys, so it reads them itself."""
+    if not isinstance(keys, list) or not all(isinstance(it, str) for it in keys):
+        raise UsageError(
+            f"the headers[{name!r}] are an object of type {type(keys).__name__}: RabbitMQ sends copies to the routing keys there, so give "
+            "a list of texts, or use another name"
+        )
 
 
 def encode_body(body: Body) -> bytes:
@@ -90,7 +105,7 @@ def _unfit(path: str, value: Any, depth: int) -> str:
     if isinstance(value, dict) and (unfit_name := _unfit_name(path, value)):
         return unfit_name
     places = _places(value) if depth else ()
-    at = next((at for at in places if not _fits(value[at])), None)
+    at = next((at for at in places if not can_hold(value[at])), None)
     if at is None:  # The value itself does not fit, or it is nested too deeply.
         return f"{path} is an object of type {type(value).__name__} that AMQP cannot hold"
     return _unfit(f"{path}[{at!r}]", value[at], depth - 1)
@@ -113,7 +128,8 @@ def _unfit_name(path: str, table: dict[Any, Any]) -> str | None:
     return None
 
 
-def _fits(value: Any) -> bool:
+def can_hold(value: Any) -> bool:
+    """Whether this can be the value of a header."""
     try:
         BasicProperties(headers={"": value}).encode()
     except Exception:  # noqa: BLE001 -- see above

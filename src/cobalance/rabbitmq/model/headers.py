@@ -9,6 +9,26 @@ from cobalance.rabbitmq.model.topic import partition_named
 DEATHS = "x-death"
 """RabbitMQ's header: where a message was dead-lettered, the last time first."""
 
+KEY = "x-partition-key"
+"""Our header: the key that a message was published with. A replayed dead letter keeps it."""
+
+MOST_KEY_BYTES = 1_024
+"""Longer keys are not sent along, since RabbitMQ's frames are small."""
+
+
+def with_key(headers: Mapping[str, Any] | None, key: bytes | str | None) -> dict[str, Any]:
+    """The headers of a message that is published with this key, as text if it is UTF-8; the publisher's own come first."""
+    if not key or len(key) > MOST_KEY_BYTES:
+        return dict(headers or {})
+    return {KEY: _as_text(key), **(headers or {})}
+
+
+def _as_text(key: bytes | str) -> bytes | str:
+    try:
+        return key.decode() if isinstance(key, bytes) else key
+    except UnicodeDecodeError:
+        return key
+
 
 def as_text(value: object) -> str | None:
     """The value if it is text, otherwise None."""

@@ -5,6 +5,7 @@ The same member retries it: if it were returned to the queue, it would come out 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -21,17 +22,44 @@ Mode = Literal["in_place", "park"]
 MOST_DELAY_MS = 3_600_000
 
 
+def key_by(key_of: Callable[[Delivery], Hashable], delivery: Delivery, *, name: str) -> Hashable:
+    """What the program's function says that order is kept by.
+
+    Raises:
+        UsageError: it failed, or returned what cannot be a key; `name` is the function's in the message.
+    """
+    try:
+        key = key_of(delivery)
+        _check_plain_key(key)
+        hash(key)
+    except Exception as error:
+        raise UsageError(f"{name} has failed: {type(error).__name__}") from error
+    return key
+
+
+def _check_plain_key(key: object) -> None:
+    """Raises UsageError for something to be awaited: each would be a key of its own."""
+    if inspect.isawaitable(key):
+        if inspect.iscoroutine(key):
+            key.close()
+        raise UsageError("it returned something to be awaited: give a plain function")
+
+
 @attrs.frozen
 class Retries:
     """Retries after the first try, and the pauses between them: each is `factor` times the previous one, up to a limit.
 
     A pause ends at once when the partition is revoked; the next holder then gets the message.
 
+    The message is unacknowledged meanwhile: all tries and pauses together should be shorter than RabbitMQ's
+    ``consumer_timeout`` (half an hour). Otherwise RabbitMQ closes the channel, and everything that was sent ahead comes
+    again; failure counts carry over as long as the partition stays with this member.
+
     ``mode="in_place"``: the whole partition waits. ``mode="park"``: only the failed message waits, unacknowledged,
     while later ones are processed; with ``key``, messages with the same key wait behind it, so that order holds within
     each key. If the partition is revoked or the process dies, exactly the waiting messages are redelivered, in order.
-    Up to ``prefetch`` messages of a partition can wait; beyond that, the partition does. The pauses must be shorter
-    than RabbitMQ's ``consumer_timeout``. Not available for streams and batches.
+    Up to ``prefetch`` messages of a partition can wait; beyond that, the partition does. Not available for streams and
+    batches.
     """
 
     most: int = attrs.field(default=3, validator=between(0, 1_000_000_000))
@@ -65,14 +93,7 @@ class Retries:
         Raises:
             UsageError: the user's key function failed.
         """
-        if self.key is None:
-            return delivery.delivery_tag
-        try:
-            key = self.key(delivery)
-            hash(key)
-        except Exception as error:
-            raise UsageError(f"Retries(key=...) has failed: {type(error).__name__}") from error
-        return key
+        return delivery.delivery_tag if self.key is None else key_by(self.key, delivery, name="Retries(key=...)")
 
     def delay_ms(self, failures: int) -> float:
         """Returns the pause after the given failure, counted from 1."""

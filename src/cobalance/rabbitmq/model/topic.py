@@ -17,6 +17,11 @@ MAX_PARTITIONS = 2_000
 DELIVERY_LIMIT = 20
 """How often a message of a quorum queue is delivered before it is dead-lettered, if nothing else is chosen."""
 
+UNLIMITED = 2**31 - 1
+"""The limit of quorum queues without dead letters: whatever reaches a limit would be dropped. RabbitMQ 4 has a limit of
+20 where none is declared, and -1, which stands for none there, has RabbitMQ 3 drop all that is returned once.
+"""
+
 QueueType = Literal["classic", "quorum", "stream"]
 
 
@@ -43,6 +48,11 @@ def _valid_partitions(_: object, __: object, value: int) -> None:
         raise UsageError(f"A topic has 1 to {MAX_PARTITIONS} partitions, not {value!r}.")
 
 
+def _valid_limit(_: object, __: object, value: int | None) -> None:
+    if value is not None and (type(value) is not int or not 0 <= value <= UNLIMITED):
+        raise UsageError(f"A topic's delivery_limit is a number of deliveries, or None, not {value!r}.")
+
+
 def _valid_queue_type(_: object, __: object, value: str) -> None:
     if value not in get_args(QueueType):
         raise UsageError(f"A topic's queues are of type classic, quorum or stream, not {value!r}.")
@@ -67,8 +77,10 @@ class Topic:
     """classic: one node, fastest. quorum: replicated; guarded by a single active consumer. stream: replicated, can be
     read by offset any number of times; nothing is dead-lettered.
     """
-    delivery_limit: int = DELIVERY_LIMIT
-    """Quorum queues only: how often a message is delivered before it is dead-lettered."""
+    delivery_limit: int | None = attrs.field(default=None, validator=_valid_limit)
+    """Quorum queues only: how often a message is delivered before it is dead-lettered. None is 20, or never if there are
+    no dead letters: whatever reached a limit would be dropped, even if no handler was ever given it.
+    """
     dead_letter: bool = True
     """Whether there is a dead-letter queue. Without one, messages cannot be rejected."""
     retention: Retention = attrs.field(factory=Retention)
@@ -81,6 +93,17 @@ class Topic:
             raise UsageError(
                 f"retention is for queue_type='stream', and this topic is {self.queue_type}: leave it out."
             )
+        if self.delivery_limit == self._default_limit:
+            object.__setattr__(self, "delivery_limit", None)  # two ways of saying the same
+
+    @property
+    def _default_limit(self) -> int:
+        return DELIVERY_LIMIT if self.dead_letter or self.queue_type != "quorum" else UNLIMITED
+
+    @property
+    def drops(self) -> bool:
+        """Whether RabbitMQ drops messages that were delivered too often."""
+        return self.queue_type == "quorum" and not self.dead_letter and self.delivery_limit is not None
 
     @property
     def prefix(self) -> str:
@@ -130,7 +153,8 @@ class Topic:
         if self.queue_type == "stream":
             return arguments | self.retention.arguments
         if self.queue_type == "quorum":
-            arguments |= {"x-single-active-consumer": True, "x-delivery-limit": self.delivery_limit}
+            limit = self._default_limit if self.delivery_limit is None else self.delivery_limit
+            arguments |= {"x-single-active-consumer": True, "x-delivery-limit": limit}
         if self.dead_letter:
             # The default exchange routes to the queue by name: one thing less to declare, bind and lose.
             arguments |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{self.name}.dead"}

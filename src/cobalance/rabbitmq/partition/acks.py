@@ -33,6 +33,10 @@ class Flush:
     ack: int | None
     singles: tuple[int, ...] = ()
 
+    def __bool__(self) -> bool:
+        """Whether there is anything to send."""
+        return self.ack is not None or bool(self.rejects or self.singles)
+
 
 class AckTracker:
     """Deliveries in order, completions in any order, acks for the gapless prefix (see `ahead`). Not thread-safe."""
@@ -42,7 +46,8 @@ class AckTracker:
         """How many make a flush due; and whether messages that finished ahead of an older one are acknowledged, too."""
         self.delivered = 0
         self.settled = 0
-        self._committed = 0
+        self.committed = 0
+        """How many were acknowledged."""
         self._ackable = 0
         self._acked = 0
         self._ahead: set[int] = set()
@@ -129,7 +134,7 @@ class AckTracker:
     @property
     def outstanding(self) -> bool:
         """Whether the broker has yet to be told about messages handed out."""
-        return self._committed < self.delivered or bool(self._rejects)
+        return self.committed < self.delivered or bool(self._rejects)
 
     @property
     def idle(self) -> bool:
@@ -139,7 +144,7 @@ class AckTracker:
     @property
     def progress(self) -> Progress:
         """Messages handed out and acknowledged."""
-        return Progress(self.delivered - len(self._kept), self._committed)
+        return Progress(self.delivered - len(self._kept), self.committed)
 
     def flush(self) -> Flush:
         """Returns what to send now, and counts it as sent."""
@@ -147,7 +152,7 @@ class AckTracker:
         ack = self._ackable if self._ackable > self._acked else None
         singles = tuple(sorted(self._ahead - self._rejected)) if self.ahead else ()
         self._rejected.update(singles)
-        self._acked, self._committed = self._ackable, self._finished
+        self._acked, self.committed = self._ackable, self._finished
         return Flush(rejects, ack, singles)
 
     @property
@@ -156,7 +161,7 @@ class AckTracker:
 
     @property
     def _is_due(self) -> bool:
-        return self._finished - self._committed >= self.every
+        return self._finished - self.committed >= self.every
 
     def is_open(self, tag: int) -> bool:
         """Whether the message was handed out and not settled or given up."""

@@ -8,7 +8,7 @@ from pika.spec import Basic, BasicProperties
 
 from cobalance.faces import hides
 from cobalance.rabbitmq.model.encoding import Body, encode_body
-from cobalance.rabbitmq.model.headers import as_name, as_number
+from cobalance.rabbitmq.model.headers import KEY, as_name, as_number, with_key
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.partition.replies import Drafts, Reply
 
@@ -75,7 +75,7 @@ class Delivery:
         topic = topic or Topic("fake", 1)
         partition = topic.partition_of(key)
         method = Basic.Deliver("fake", 1, redelivered, topic.name, topic.routing_key(partition))
-        made = BasicProperties(headers=None if headers is None else dict(headers), **properties)
+        made = BasicProperties(headers=with_key(headers, key) or None, **properties)
         return cls(QueueTenure(topic.queue_names[partition], token), method, made, encode_body(body))
 
     def reply(self, body: Body, headers: Mapping[str, Any] | None = None, *, content_type: str | None = None) -> None:
@@ -87,7 +87,7 @@ class Delivery:
         offset is committed; the request is acknowledged once RabbitMQ has confirmed the reply. So a redelivered request
         may be answered again, but none goes unanswered. A handler that fails sends nothing; of several replies only the
         last is sent. If the queue is gone, no one waits for the answer: that is logged, and the request is
-        acknowledged.
+        acknowledged. If RabbitMQ refuses the reply, the message has failed, and what is tried again is the reply.
 
         To answer later from another thread or task, use ``ack="manual"``: reply there first, then acknowledge.
 
@@ -125,6 +125,12 @@ class Delivery:
     def earlier_tries(self) -> int | None:
         """How often a quorum queue has delivered it without success; None for queues that do not count."""
         return as_number(self.headers.get("x-delivery-count"))
+
+    @property
+    def key(self) -> str | bytes | None:
+        """The key that it was published with, as text if it is UTF-8; None if it has none, or its publisher sends none."""
+        key = self.headers.get(KEY)
+        return key if isinstance(key, str | bytes) else None
 
     @property
     def routing_key(self) -> str:

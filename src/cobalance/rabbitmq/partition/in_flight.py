@@ -42,20 +42,21 @@ class Turn:
 
     def __init__(self, room: Room, count: int) -> None:
         self._room, self._count = room, count
-        self._future: Future[None] | None = None
+        self.future: Future[None] | None = None
+        """The request for room, while it waits or has been granted."""
 
     def queue(self, notify: Callable[[], None]) -> None:
         """Gets in line; `notify` is called, on any thread, when it is our turn."""
-        self._future = self._room.enter(self._count)
-        self._future.add_done_callback(lambda _: notify())
+        self.future = self._room.enter(self._count)
+        self.future.add_done_callback(lambda _: notify())
 
     @property
     def has_come(self) -> bool:
         """Whether there is room."""
-        return self._future is not None and self._future.done()
+        return self.future is not None and self.future.done()
 
     def give_up(self) -> None:
         """Stops waiting, or returns the room."""
-        if self._future is not None:
-            self._room.give_up(self._future, self._count)
-            self._future = None
+        if self.future is not None:
+            self._room.give_up(self.future, self._count)
+            self.future = None

@@ -1,73 +1,42 @@
-"""Consumes one queue during one tenure: from the grant to the CloseOk that lets the next holder in.
+"""Consumes one queue during one tenure: `core.py` decides, pika does it.
 
-    IDLE ──start──▶ OPENING ──consume-ok──▶ CONSUMING ──close──▶ CLOSING ──close-ok──▶ ENDED
-                     │   ▲                                           ▲
-                 in use  retry                                       │
-                     ▼   │                                           │
-                    WAITING ─────────────── close ───────────────────┘
-
-A channel closed by the broker, a cancelled consumer or a lost connection leads to ENDED from every state, but for
-a queue in use, which is waited for. A consumer serves one tenure and is never reused.
+The rules are the core's, and so is the order of what is done. This is what they need around them: a lock, since
+programs call from any thread; the connection's thread, which carries out what concerns the broker; pika's channel and
+its callbacks; and futures for whoever waits. A consumer serves one tenure and is never reused.
 """
 
-import enum
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
+from typing import Any, ClassVar
 
-import attrs
 from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
 
-from cobalance.backoff import Backoff
 from cobalance.coordinator.in_flight import InFlight
 from cobalance.errors import CobalanceError
-from cobalance.group.engine import monotonic_ms
+from cobalance.group.clock import monotonic_ms
 from cobalance.rabbitmq.model.queues import Guard, Queue
-from cobalance.rabbitmq.partition.acks import AckTracker, Progress
-from cobalance.rabbitmq.partition.arrivals import Arrivals
+from cobalance.rabbitmq.partition import actions as act
+from cobalance.rabbitmq.partition.acks import Flush, Progress
+from cobalance.rabbitmq.partition.actions import Timer
+from cobalance.rabbitmq.partition.backlog import Outcome
+from cobalance.rabbitmq.partition.channel import prove_and_subscribe, send_acks
+from cobalance.rabbitmq.partition.core import PartitionCore
 from cobalance.rabbitmq.partition.delivery import Delivery, QueueTenure
 from cobalance.rabbitmq.partition.replies import Drafts, Reply
+from cobalance.rabbitmq.partition.states import PartitionEvent, PartitionState
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.containment import contained, failure_of, unreadable
 from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost, in_exclusive_use, unguarded
+from cobalance.rabbitmq.wire.lock_queue import LockQueue
 from cobalance.rabbitmq.wire.pika_internals import Unreadable, bare_close
 
-BACKOFF_MS = Backoff(10.0, 1_000.0)
-
-UNSETTLED_MS = 5_000.0
-"""After this long it is said that a partition cannot stop before the program settles what it has."""
+__all__ = ["PartitionConsumer", "PartitionEvent", "PartitionState"]
 
 log = logging.getLogger("cobalance.rabbitmq")
-
-
-class PartitionState(enum.Enum):
-    """The state of a tenure at the broker."""
-
-    IDLE = "idle"
-    """Not started."""
-    OPENING = "opening"
-    """The channel, the proof of the guard and the subscription are in progress."""
-    WAITING = "waiting for the broker"
-    """Another consumer holds the queue exclusively; retried at growing intervals until it is free or we close."""
-    CONSUMING = "consuming"
-    """Subscribed. With a single active consumer, messages need not flow: an older one may be active."""
-    CLOSING = "closing"
-    """Channel.Close has been sent; no more acks are sent."""
-    ENDED = "ended"
-    """The channel is gone, and every unacknowledged message is back in the queue."""
-
-
-@attrs.frozen
-class PartitionEvent:
-    """A change of a tenure at the broker, reported on the I/O thread."""
-
-    state: PartitionState
-    """WAITING, CONSUMING, or an ENDED that we did not ask for."""
-    error: CobalanceError | None = None
-    """The reason, unless it is CONSUMING."""
 
 
 class PartitionConsumer:
@@ -88,16 +57,14 @@ class PartitionConsumer:
         on_ready: Callable[[], None],
         on_event: Callable[[PartitionEvent], None] = lambda _: None,
         prefetch: int = 100,
-        ack_every: int = 50,
-        ack_interval_ms: float = 50.0,
         require_guard: bool = True,
-        acks_ahead: bool = False,
-        acks_ahead_at_close: bool = False,
+        lock: str | None = None,
+        **rules: Any,
     ) -> None:
+        """`lock` is an exclusive queue to hold meanwhile; `rules` are for :class:`PartitionCore`."""
         if require_guard and queue.guard is Guard.NONE:
             raise unguarded(queue)
         self.queue, self.tenure = queue, QueueTenure(queue.name, token)
-        self.state = PartitionState.IDLE
         self.consume_arguments: dict[str, str | int] = {}
         self.drained: Future[None] = Future()
         """Done when, after `drain`, everything handed out is finished."""
@@ -106,60 +73,51 @@ class PartitionConsumer:
         for promise in (self.drained, self.closed):
             promise.set_running_or_notify_cancel()  # A waiter that gives up must not cancel it for others.
         self._connection, self._on_ready, self._on_event = connection, on_ready, on_event
-        # An ack that waits for more messages than the broker will send would always wait for its timer.
-        self._prefetch, self._ack_interval_ms = prefetch, ack_interval_ms
-        self._acks = AckTracker(min(ack_every, prefetch), ahead=acks_ahead)
-        self._acks_ahead_at_close = acks_ahead_at_close
-        self._lock = threading.Lock()  # guards the tracker and the flags below; never held while calling out
-        self._drafts = Drafts(self._lock, self._may_answer, self._check_reply)
-        self._buffer: deque[Delivery] = deque()
-        self._arrivals = Arrivals()
-        self._armed = False
-        self._halting: CobalanceError | None = None  # takes no more, and ends with this once all before it is finished
-        self._waits = False  # for that, and will say so
-        self._paused = False
-        self._draining = False
-        self._reported_drained = False
-        self._flush_due = False
-        self._ticking = False
-        self._refusals = 0
+        self._prefetch = prefetch
+        self._core = PartitionCore(queue.name, prefetch=prefetch, locks=lock is not None, **rules)
+        self._lock = threading.Lock()  # guards the core and the drafts; never held while calling out
+        self._drafts = Drafts(self._lock, self._core.may_answer, self._check_reply)
         self._channel: Channel | None = None
+        self._lock_queue = LockQueue(connection, lock) if lock is not None else None
+        self._listens = False  # to the end of the connection
+
+    @property
+    def state(self) -> PartitionState:
+        """The state at the broker."""
+        return self._core.state
 
     @property
     def progress(self) -> Progress:
         """Messages handed out and acknowledged."""
         with self._lock:
-            return self._acks.progress
+            return self._core.acks.progress
 
     @property
     def in_flight(self) -> InFlight:
         """Messages that RabbitMQ has sent and that are not acknowledged, and the age of the oldest."""
         with self._lock:
-            acknowledged = self._acks.progress.committed
-            messages = self._acks.delivered + len(self._buffer) - acknowledged
-            since = self._arrivals.since(acknowledged)
-        return InFlight(messages, monotonic_ms() - since if messages and since is not None else 0)
+            return self._core.backlog.in_flight(monotonic_ms())
 
     @property
     def brought(self) -> int:
-        """How many messages were handed out."""
-        return self.progress.delivered
+        """How many messages were handed out, without those passed over, which every channel brings again."""
+        return self.progress.delivered - self._core.passed_over
 
     @property
     def is_spent(self) -> bool:
-        """Whether nothing more will be handed out: it was drained, aborted, or given something back."""
-        return self._draining
+        """Whether nothing more will be accepted: it was drained, aborted, or given something back."""
+        return self._core.is_spent
 
     @property
     def is_idle(self) -> bool:
         """Whether everything handed out is finished."""
         with self._lock:
-            return self._acks.idle
+            return self._core.acks.idle
 
     def start(self) -> None:
         """Opens the channel, proves the guard and subscribes."""
         if not self._connection.submit(self._begin):
-            self._end(channel_lost(self.queue.name, "the connection to RabbitMQ is gone"))
+            self._connection_ended("the connection to RabbitMQ is gone")
 
     def take(self, most: int = 1_000_000) -> list[Delivery]:
         """Returns the next messages, oldest first; none if there are none, or while paused, drained or ended.
@@ -167,95 +125,77 @@ class PartitionConsumer:
         After an empty result, `on_ready` is called when there is something.
         """
         with self._lock:
-            self._armed = True  # Before looking: what arrives from here on is either seen now or calls `on_ready`.
-            count = 0 if self._paused else min(most, len(self._buffer))
-            if count:
-                self._armed = False
-                self._acks.deliver(count)
-            taken = [self._buffer.popleft() for _ in range(count)]
-        if self._halting is not None:
-            self._connection.submit(self._stop_when_idle)
-        return taken
+            return self._core.take(most)
 
     def give_back(self, count: int) -> None:
         """The last `count` messages taken will not be worked: the close returns those that are open to the queue."""
-        with self._lock:
-            self._draining = True
-            self._buffer.clear()
-            self._acks.give_back(count)
-        self._report_drained()
+        self._handle(self._core.give_back, count)
 
     def done(self, delivery: Delivery) -> Reply | None:
         """Marks the message as processed, or returns the reply that has to be sent first.
 
         It is acknowledged together with older ones.
         """
-        replies: list[Reply] = []
-
-        def settle(tag: int) -> bool:
+        tag = self._tag(delivery)
+        with self._lock:
             reply = self._drafts.take(tag)
-            if reply is None:
-                return self._acks.done(tag)
-            replies.append(reply)
-            self._acks.leave(tag)
-            return False
-
-        self._settle(delivery, settle)
-        return replies[0] if replies else None
+            actions = self._core.done(tag) if reply is None else self._core.settle(tag, Outcome.LEFT)
+        if actions:
+            self._perform(actions)
+        return reply
 
     def reject(self, delivery: Delivery) -> None:
-        """Uses RabbitMQ's unconfirmed reject: the message is dead-lettered, or dropped if there is no target."""
-        self._settle(delivery, self._acks.reject)
+        """Uses RabbitMQ's unconfirmed reject: the message is dead-lettered, or dropped if there is no target.
+
+        Raises:
+            UsageError: it is a message of a stream.
+        """
+        self._settle(delivery, Outcome.REJECTED)
 
     def leave(self, delivery: Delivery) -> None:
         """The message is being sent to the dead letters, and is settled by `gone` or `keep`."""
-        self._settle(delivery, self._acks.leave)
+        self._settle(delivery, Outcome.LEFT)
 
     def gone(self, delivery: Delivery) -> None:
         """The dead letters have the message: acknowledge it."""
-        self._settle(delivery, self._acks.gone)
+        self._settle(delivery, Outcome.GONE)
 
     def keep(self, delivery: Delivery) -> None:
         """The dead letters do not have it: it is redelivered after the close, with everything behind it."""
-        self._settle(delivery, self._acks.keep)
+        self._settle(delivery, Outcome.KEPT)
 
     def stay(self, delivery: Delivery) -> None:
         """The dead letters do not have it: it is open again."""
-        self._settle(delivery, self._acks.stay)
+        self._settle(delivery, Outcome.OPEN)
 
     def put_back(self, delivery: Delivery) -> None:
         """Has the message redelivered after the close, for the next holder to retry, unless it was settled."""
-        self._settle(delivery, self._acks.put_back)
+        self._settle(delivery, Outcome.PUT_BACK)
 
     def is_open(self, delivery: Delivery) -> bool:
         """Whether the message was neither settled nor given up."""
-        return self._acks.is_open(delivery.delivery_tag)
+        return self._core.acks.is_open(delivery.delivery_tag)
 
     def flush(self) -> None:
         """Sends the acks that are due, without waiting for more."""
-        self._connection.submit(self._flush)
+        self._handle(self._core.flush_soon)
 
     def pause(self) -> None:
         """Makes `take` return nothing until `resume`. The subscription stays; at most `prefetch` messages wait here."""
-        self._paused = True
+        with self._lock:
+            self._core.pause()
 
     def resume(self) -> None:
-        self._paused = False
+        with self._lock:
+            self._core.resume()
         self._on_ready()
 
     def drain(self, *, finish_buffer: bool = False) -> Future[None]:
         """Stops dispatch: only what was taken, and with `finish_buffer` what has arrived, is still to be finished.
 
-        Acks are held back from here until the close: each would bring more messages, which would only be returned with
-        a higher delivery count.
+        Acks are held back from here until the close.
         """
-        with self._lock:
-            first, self._draining = not self._draining, True
-            if not finish_buffer or self._paused:
-                self._buffer.clear()
-        if first:
-            self.flush()
-        self._report_drained()
+        self._handle(partial(self._core.drain, finish_buffer=finish_buffer))
         return self.drained
 
     def release(self) -> Future[Progress]:
@@ -265,219 +205,196 @@ class PartitionConsumer:
         in the queue, and the next holder may come. Fails with ChannelLost if the channel ended otherwise: which acks
         arrived is then unknown.
         """
-        if not self._draining:
-            self.drain()
-        self.drained.add_done_callback(lambda _: self.abort())
+        self._handle(self._core.release)
         return self.closed
 
     def abort(self) -> Future[Progress]:
         """Releases without waiting: unfinished messages return to the queue, even while a handler processes one."""
-        with self._lock:
-            self._draining = True
-            self._buffer.clear()
-        if not self._connection.submit(self._close) and self.state is PartitionState.IDLE:
-            self._end(None)
+        self._handle(self._core.abort)
         return self.closed
 
-    def _settle(self, delivery: Delivery, settle: Callable[[int], bool | None]) -> None:
+    def _tag(self, delivery: Delivery) -> int:
         if delivery.tenure is not self.tenure:
             raise ValueError(f"{delivery!r} belongs to another tenure than {self.tenure!r}")
-        with self._lock:
-            due = bool(settle(delivery.delivery_tag)) and not self._draining and not self._flush_due
-            self._flush_due = self._flush_due or due
-            self._drafts.take(delivery.delivery_tag)
-        if due:
-            self._connection.submit(self._flush)
-        if self._draining:
-            self._report_drained()
-        elif self._halting is not None:
-            self._connection.submit(self._stop_when_idle)
+        return delivery.delivery_tag
 
-    def _may_answer(self, tag: int) -> bool:
-        """Not after a release. After a lost channel a handler may still run, but its message is redelivered anyway."""
-        let_go = self.closed.done() and self.closed.exception() is None
-        return self._acks.is_open(tag) and not let_go
+    def _settle(self, delivery: Delivery, outcome: Outcome) -> None:
+        tag = self._tag(delivery)
+        with self._lock:
+            actions = self._core.settle(tag, outcome)
+            self._drafts.take(tag)
+        self._perform(actions)
 
     def _check_reply(self, reply: Reply) -> None:
         """Replies have a connection of their own, which may not be open yet, to the same RabbitMQ."""
         reply.properties.check_fits(self._connection.frame_max, self._connection.place)
 
-    def _report_drained(self) -> None:
+    def _handle(self, event: Callable[..., Sequence[Any]], *arguments: Any) -> None:
+        """Passes an event to the core, and does what it says."""
         with self._lock:
-            now = self._draining and self._acks.idle and not self._buffer and not self._reported_drained
-            self._reported_drained = self._reported_drained or now
-        if now:
-            self.drained.set_result(None)
+            actions = event(*arguments)
+        self._perform(actions)
 
-    # Everything below runs on the I/O thread.
+    def _perform(self, actions: Sequence[Any]) -> None:
+        for action in actions:
+            self._DO[type(action)](self, action)
+
+    def _take_turn(self, _: act.Turn) -> None:
+        if not self._connection.submit(self._turn) and not self._listens:
+            self._connection_ended("the connection to RabbitMQ is gone")
+
+    @contained
+    def _connection_ended(self, reason: str) -> None:
+        """Without a connection, on whichever thread notices first."""
+        self._handle(self._core.connection_ended, channel_lost(self.queue.name, reason))
+
+    def _report_drained(self, _: act.Drained) -> None:
+        self.drained.set_result(None)
+
+    def _end(self, end: act.End) -> None:
+        self._connection.remove_end_listener(self._connection_ended)
+        if end.error is None:
+            self.closed.set_result(end.progress)
+        else:
+            self.closed.set_exception(end.error)
+        if not end.asked:
+            self._on_event(PartitionEvent(PartitionState.ENDED, end.error))
+
+    # Everything below runs on the I/O thread: first what the broker does, then what the core asks for.
 
     @contained
     def _begin(self) -> None:
+        self._listens = True
         self._connection.add_end_listener(self._connection_ended)
-        self._open()
+        self._handle(self._core.start)
 
     @contained
-    def _open(self) -> None:
-        if self.state not in {PartitionState.IDLE, PartitionState.WAITING}:
-            return
-        self.state = PartitionState.OPENING
-        self._channel = self._connection.open_channel(self._prove_and_subscribe, lasting=True)
-        self._channel.add_on_close_callback(self._channel_closed)
+    def _turn(self) -> None:
+        self._handle(self._core.turn)
 
     @contained
-    def _prove_and_subscribe(self, channel: Channel) -> None:
-        """Declares the queue twice without awaiting an answer; a failure closes the channel, so ConsumeOk is the proof.
+    def _fired(self, timer: Timer) -> None:
+        self._handle(self._core.fired, timer, monotonic_ms())
 
-        The passive declaration fails if the queue is missing (the other would create it); the full one fails if any
-        argument differs from what is expected, the single active consumer included. This costs no round trip.
-        """
-        queue = self.queue
-        channel.add_on_cancel_callback(self._cancelled)
-        channel.queue_declare(queue.name, passive=True)
-        channel.queue_declare(
-            queue.name, durable=queue.durable, auto_delete=queue.auto_delete, arguments=queue.declaration
-        )
-        channel.basic_qos(prefetch_count=self._prefetch)
-        channel.basic_consume(
-            queue.name,
-            self._message,
-            exclusive=queue.guard is Guard.EXCLUSIVE,
-            arguments=self.consume_arguments,
-            consumer_tag=f"cobalance.{self.tenure.token}",
-            callback=self._subscribed,
-        )
+    @contained
+    def _opened(self, _: Channel) -> None:
+        self._handle(self._core.opened)
 
     @contained
     def _subscribed(self, _: object) -> None:
-        if self.state is PartitionState.OPENING:
-            self.state = PartitionState.CONSUMING
-            self._on_event(PartitionEvent(PartitionState.CONSUMING))
+        self._handle(self._core.subscribed)
 
     @contained
     def _message(self, _: Channel, method: Basic.Deliver, properties: BasicProperties, body: bytes) -> None:
+        now = monotonic_ms()
+        if isinstance(properties, Unreadable):
+            self._handle(self._core.unreadable, unreadable(self.queue.name, method, properties), now)
+            return
         delivery = Delivery(self.tenure, method, properties, body, self._drafts)
-        with self._lock:  # A drain that began just now has emptied the buffer, and waits until it is empty.
-            if self._draining or self._halting is not None:
-                return
-            if isinstance(properties, Unreadable):
-                self._halting = unreadable(self.queue.name, method, properties)
-            else:
-                self._buffer.append(delivery)
-                self._arrivals.note(
-                    self._acks.delivered + len(self._buffer), self._acks.progress.committed, monotonic_ms()
-                )
-        if self._armed:  # not at once: what pika has read already comes first, so that a burst crosses over as one
-            self._armed = False
-            self._connection.call_later(0, self._ready)
-        if not self._ticking:
-            self._ticking = True
-            self._connection.call_later(self._ack_interval_ms, self._tick)
+        with self._lock:
+            actions = self._core.message(delivery, now)
+        if actions:
+            self._perform(actions)
+
+    @contained
+    def _channel_closed(self, _: Channel, reason: Exception) -> None:
+        error = channel_failure(reason, self.queue.name)
+        if error is not None and in_exclusive_use(reason):
+            self._handle(self._core.refused, error)
+        else:
+            self._handle(self._core.channel_ended, error)
+
+    @contained
+    def _cancelled(self, _: object) -> None:
+        words = "RabbitMQ cancelled the consumer; was the queue deleted?"
+        self._handle(self._core.give_up, channel_lost(self.queue.name, words))
+
+    def broken(self, error: Exception) -> None:
+        """One of its methods, or a function called by it, has raised this error on the I/O thread."""
+        self._handle(self._core.give_up, failure_of(error, self.queue.name))
+
+    @contained
+    def _locked(self) -> None:
+        self._handle(self._core.locked)
+
+    @contained
+    def _locked_out(self, error: CobalanceError) -> None:
+        self._handle(self._core.lock_refused, error)
+
+    @contained
+    def _not_locked(self, error: CobalanceError) -> None:
+        self._handle(self._core.lock_failed, error)
+
+    @contained
+    def _unlocked(self) -> None:
+        self._handle(self._core.unlocked)
 
     @contained
     def _ready(self) -> None:
         self._on_ready()
 
-    @contained
-    def _stop_when_idle(self) -> None:
-        """Stops once everything before it is finished."""
-        with self._lock:
-            now = self._acks.idle and not self._buffer and not self._draining
-            later = self._halting is not None and not (now or self._waits)
-            self._waits = self._waits or later
-        if later:
-            self._connection.call_later(UNSETTLED_MS, self._say_what_it_waits_for)
-        if now and self._halting is not None:
-            self._flush()
-            self._give_up(self._halting)
+    def _tell_ready(self, _: act.Ready) -> None:
+        """Not at once: what pika has read already comes first, so that a burst crosses over as one."""
+        self._connection.call_later(0, self._ready)
 
-    @contained
-    def _say_what_it_waits_for(self) -> None:
-        """Where the program acknowledges messages itself, that may be for ever."""
-        if self.state is PartitionState.CONSUMING and not self._draining:
-            words = "queue %s stops as soon as %d older messages are acknowledged: %s"
-            log.warning(words, self.queue.name, self._acks.delivered - self._acks.settled, self._halting)
+    def _ask_lock(self, _: act.AskLock) -> None:
+        if self._lock_queue is not None:
+            self._lock_queue.acquire(self._locked, self._locked_out, self._not_locked)
 
-    @contained
-    def _tick(self) -> None:
-        with self._lock:
-            self._ticking = not self._draining and (self._acks.outstanding or bool(self._buffer))
-        if self._ticking:
-            self._flush()
-            self._connection.call_later(self._ack_interval_ms, self._tick)
+    def _release_lock(self, _: act.ReleaseLock) -> None:
+        if self._lock_queue is not None and self._connection.is_open:
+            self._lock_queue.release(self._unlocked)
+        else:  # it is gone with the connection
+            self._unlocked()
 
-    @contained
-    def _flush(self) -> None:
-        if self._channel is None or not self._channel.is_open:
-            return
-        with self._lock:
-            self._flush_due = False
-            flush = self._acks.flush()
-        for tag in flush.rejects:
-            self._channel.basic_reject(tag, requeue=False)
-        for tag in flush.singles:
-            self._channel.basic_ack(tag)
-        if flush.ack is not None:
-            self._channel.basic_ack(flush.ack, multiple=True)
+    def _open_channel(self, _: act.OpenChannel) -> None:
+        self._channel = self._connection.open_channel(self._opened, lasting=True)
+        self._channel.add_on_close_callback(self._channel_closed)
 
-    @contained
-    def _close(self) -> None:
-        if self.state in {PartitionState.IDLE, PartitionState.WAITING}:
-            self._end(None)
-        elif self.state in {PartitionState.OPENING, PartitionState.CONSUMING}:
-            self._acks.ahead = self._acks.ahead or self._acks_ahead_at_close
-            self._flush()
-            self.state = PartitionState.CLOSING
-            self._close_channel()
+    def _subscribe(self, _: act.Subscribe) -> None:
+        if self._channel is not None:
+            self._channel.add_on_cancel_callback(self._cancelled)
+            tag = f"cobalance.{self.tenure.token}"
+            prove_and_subscribe(
+                *(self._channel, self.queue, self._message, self._subscribed),
+                prefetch=self._prefetch,
+                arguments=self.consume_arguments,
+                tag=tag,
+            )
 
-    @contained
-    def _channel_closed(self, _: Channel, reason: Exception) -> None:
-        error = channel_failure(reason, self.queue.name)
-        if self.state is PartitionState.OPENING and in_exclusive_use(reason):
-            self._wait_and_retry(error)
-        else:
-            self._end(error)
+    def _send_acks(self, flush: Flush) -> None:
+        if self._channel is not None and self._channel.is_open:  # else its end is about to be reported
+            send_acks(self._channel, flush)
 
-    def _wait_and_retry(self, error: CobalanceError | None) -> None:
-        self.state = PartitionState.WAITING
-        self._refusals += 1
-        if self._refusals == 1:
-            self._on_event(PartitionEvent(PartitionState.WAITING, error))
-        self._connection.call_later(BACKOFF_MS.pause(self._refusals), self._open)
-
-    @contained
-    def _cancelled(self, _: object) -> None:
-        self._give_up(channel_lost(self.queue.name, "RabbitMQ cancelled the consumer; was the queue deleted?"))
-
-    def broken(self, error: Exception) -> None:
-        """One of its methods, or a function called by it, has raised this error on the I/O thread."""
-        self._give_up(failure_of(error, self.queue.name))
-
-    def _give_up(self, error: CobalanceError) -> None:
-        self._close_channel()
-        self._end(error)
-
-    def _close_channel(self) -> None:
+    def _close_channel(self, _: act.CloseChannel) -> None:
         if self._channel is not None and not (self._channel.is_closing or self._channel.is_closed):
             bare_close(self._channel)
 
-    @contained
-    def _connection_ended(self, reason: str) -> None:
-        self._end(channel_lost(self.queue.name, reason))
+    def _set_timer(self, action: act.SetTimer) -> None:
+        self._connection.call_later(action.ms, partial(self._fired, action.timer))
 
-    def _end(self, error: CobalanceError | None) -> None:
-        """Runs once; without a connection, on whichever thread notices first."""
-        with self._lock:
-            if self.state is PartitionState.ENDED:
-                return
-            asked, self.state = self.state is PartitionState.CLOSING or error is None, PartitionState.ENDED
-            self._draining = True
-            self._buffer.clear()
-            progress = self._acks.progress
-        self._connection.remove_end_listener(self._connection_ended)
-        self._report_drained()
-        if error is None:
-            self.closed.set_result(progress)
-        else:
-            self.closed.set_exception(error)
-        if not asked:
-            self._on_event(PartitionEvent(PartitionState.ENDED, error))
+    def _report_subscribed(self, _: act.Subscribed) -> None:
+        self._on_event(PartitionEvent(PartitionState.CONSUMING))
+
+    def _report_waiting(self, action: act.Waits) -> None:
+        self._on_event(PartitionEvent(PartitionState.WAITING, action.error))
+
+    def _warn(self, action: act.Warn) -> None:
+        log.warning("%s", action.words)
+
+    _DO: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
+        act.Turn: _take_turn,
+        act.Ready: _tell_ready,
+        act.AskLock: _ask_lock,
+        act.OpenChannel: _open_channel,
+        act.Subscribe: _subscribe,
+        Flush: _send_acks,
+        act.CloseChannel: _close_channel,
+        act.ReleaseLock: _release_lock,
+        act.SetTimer: _set_timer,
+        act.Subscribed: _report_subscribed,
+        act.Waits: _report_waiting,
+        act.Drained: _report_drained,
+        act.Warn: _warn,
+        act.End: _end,
+    }

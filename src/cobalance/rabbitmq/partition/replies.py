@@ -60,6 +60,10 @@ class Reply:
     """Whether there was a queue for it."""
     wanted: Callable[[], bool] = lambda: True
     """Whether its request is still here; if not, it is redelivered, and answered then."""
+    is_refused: bool = attrs.field(default=False, init=False)
+    """Whether RabbitMQ has refused it, so that this reply alone has failed."""
+    is_unfit: bool = attrs.field(default=False, init=False)
+    """Whether RabbitMQ has closed the channel over it, as it would again."""
 
     @classmethod
     def make(
@@ -151,7 +155,10 @@ class Replies:
         self._suspects: deque[Reply] = deque()
 
     def send(self, reply: Reply) -> Future[bool]:
-        """The result is done when RabbitMQ has confirmed the reply; fails with PublishFailed if it may not have it."""
+        """The result is done when RabbitMQ has confirmed the reply; fails with PublishFailed if it may not have it.
+
+        If it was refused, RabbitMQ does not have it, and other replies are not affected.
+        """
         reply.sent.set_running_or_notify_cancel()
         with self._lock:
             is_late = self._closed.is_set()
@@ -278,7 +285,7 @@ class Replies:
         for number in numbers:
             reply = self._unconfirmed.pop(number)
             if refused:
-                _fail(reply, "it refused the message")
+                _refuse(reply, "is the queue full (x-max-length with reject-publish)?")
                 continue
             routed = reply.mark not in self._returned
             self._returned.discard(reply.mark)
@@ -292,7 +299,8 @@ class Replies:
         if isinstance(error, ChannelClosedByBroker):
             unconfirmed = self._take_unconfirmed()
             if len(unconfirmed) == 1:
-                _fail(unconfirmed[0], loss_reason(error))
+                unconfirmed[0].is_unfit = True
+                _refuse(unconfirmed[0], loss_reason(error))
             self._send_again(unconfirmed)
             self._connection.submit(self._write)
 
@@ -337,6 +345,11 @@ class Replies:
         else:
             log.info("group %s: RabbitMQ at %s takes replies again", self._group, self._connection.place)
             self._write()
+
+
+def _refuse(reply: Reply, why: str) -> None:
+    reply.is_refused = True
+    reply.sent.set_exception(PublishFailed(f"RabbitMQ has refused the reply to {reply.to!r}: {why}"))
 
 
 def _fail(reply: Reply, why: str) -> None:

@@ -306,7 +306,10 @@ class ConfirmChannel:
             return
         self._looking = True
         channel = self._channel
-        threading.Thread(target=lambda: self._find_layout(channel), name="cobalance layout", daemon=True).start()
+        try:
+            threading.Thread(target=lambda: self._find_layout(channel), name="cobalance layout", daemon=True).start()
+        except RuntimeError:  # the system gives no more threads: what was returned has failed
+            self._go_on(None, channel)
 
     def _find_layout(self, channel: Channel | None) -> None:  # on a thread of its own
         returned = self._returned_messages

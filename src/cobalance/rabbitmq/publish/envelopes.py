@@ -14,6 +14,7 @@ from pika.spec import BasicProperties
 from cobalance.errors import UsageError
 from cobalance.limits import check_integer, check_kind
 from cobalance.rabbitmq.model.encoding import MAX_NAME_BYTES, Body, encode_body, encode_properties, encode_text
+from cobalance.rabbitmq.model.headers import with_key
 from cobalance.rabbitmq.model.topic import MAX_PARTITIONS, Topic
 from cobalance.rabbitmq.publish.confirms import UnconfirmedMessage
 from cobalance.rabbitmq.wire.address import user_name
@@ -75,6 +76,8 @@ class Envelopes:
         if "message_id" in own:
             made.cluster_id = mark  # AMQP no longer uses this field; RabbitMQ passes it through.
         route = _route(key, partition, number)
+        if headers is None or isinstance(headers, Mapping):  # what it is instead, is refused below
+            headers = with_key(headers, key)
         return UnconfirmedMessage(
             route, mark, own.get("message_id", mark), encode_body(body), encode_properties(made, headers)
         )

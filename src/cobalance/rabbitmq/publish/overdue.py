@@ -27,7 +27,11 @@ class Overdue:
         self._running = False
 
     def watch(self, it: T, end: Callable[[T], object]) -> None:
-        """Calls ``end`` on it after the timeout, unless it is gone by then. Any thread."""
+        """Calls ``end`` on it after the timeout, unless it is gone by then. Any thread.
+
+        Raises:
+            RuntimeError: the system gives no thread for it, so it is not watched.
+        """
         begun = time.monotonic() + self._timeout_s, weakref.ref(it), end
         with self._lock:
             while self._begun and self._begun[0][1]() is None:
@@ -35,7 +39,13 @@ class Overdue:
             self._begun.append(begun)
             first, self._running = not self._running, True
         if first:
-            threading.Thread(target=self._run, name="cobalance overdue", daemon=True).start()
+            try:
+                threading.Thread(target=self._run, name="cobalance overdue", daemon=True).start()
+            except RuntimeError:
+                with self._lock:  # the next one asks for a thread again
+                    self._running = False
+                    self._begun.remove(begun)
+                raise
 
     def _run(self) -> None:
         while (sleep_s := self._next_s()) is not None:

@@ -13,11 +13,11 @@ from cobalance.limits import check_kind
 from cobalance.names import validate_name
 from cobalance.rabbitmq.model.encoding import Body
 from cobalance.rabbitmq.model.topic import Topic
+from cobalance.rabbitmq.options import check_options
 from cobalance.rabbitmq.publish.confirm_channel import ConfirmChannel
 from cobalance.rabbitmq.publish.confirms import UnconfirmedMessage
 from cobalance.rabbitmq.publish.envelopes import Envelopes, Headers, Key, Properties
 from cobalance.rabbitmq.publish.overdue import Overdue
-from cobalance.rabbitmq.topics.options import check_options
 from cobalance.threads.wakeup import Crossing
 from cobalance.threads.worker_threads import in_thread
 
@@ -215,8 +215,12 @@ class AsyncPublisher(_Publishing):
             await self._open()
         self._channel.check(message)
         await self._enter()
+        try:
+            self._overdue.watch(message, self._channel.withdraw)
+        except RuntimeError as error:
+            self._channel.window.leave()
+            raise _no_thread(error) from None
         outcome = self._channel.send(message)
-        self._overdue.watch(message, self._channel.withdraw)
         try:
             return await self._here().result_of(outcome)
         finally:
@@ -243,7 +247,11 @@ class AsyncPublisher(_Publishing):
         turn = self._channel.window.enter()
         if turn.done():  # A cancel scope costs more than the rest of this.
             return
-        self._overdue.watch(turn, Future.cancel)
+        try:
+            self._overdue.watch(turn, Future.cancel)
+        except RuntimeError as error:
+            self._channel.window.give_up(turn)
+            raise _no_thread(error) from None
         try:
             await self._here().result_of(turn)
         except CancelledError:
@@ -259,6 +267,12 @@ def _check(url: str, topic: Topic | str, **options: object) -> None:
     else:
         check_kind("topic", topic, Topic)
     check_options({"url": url, **options})
+
+
+def _no_thread(error: RuntimeError) -> PublishFailed:
+    return PublishFailed(
+        f"A message was not sent, since nothing would watch its timeout: {error}.", outcome="not_executed"
+    )
 
 
 def _no_room(timeout_ms: int) -> PublishFailed:

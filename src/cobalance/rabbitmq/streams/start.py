@@ -3,12 +3,10 @@
 from datetime import datetime
 
 from cobalance.rabbitmq.model.stream_settings import Start
+from cobalance.rabbitmq.streams.position import BEFORE_FIRST
 from cobalance.rabbitmq.streams.probe import Undelivered, first_offset, last_chunk, last_offset, offset_at, offset_since
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.threads.wakeup import result_of
-
-BEFORE_FIRST = -1
-"""Committed where there was no message yet, so that whatever is missing before the first one is a gap."""
 
 
 async def offset_before(connection: BrokerConnection, stream: str, start: Start) -> int:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from typing import TypeVar
 
-import attrs
-import pika
 from pika import exceptions as pika_errors
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
@@ -17,8 +16,10 @@ from pika.exchange_type import ExchangeType
 from cobalance.errors import QueueMismatch, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, Unreachable
 from cobalance.rabbitmq.model.queues import Argument, Queue
 from cobalance.rabbitmq.model.topic import Topic, set_of
+from cobalance.rabbitmq.topics.queue_state import QueueState, Way, declared_state, is_unused, read_state
 from cobalance.rabbitmq.wire.address import place
 from cobalance.rabbitmq.wire.failures import (
+    Difference,
     channel_failure,
     connect_failure,
     cut_off,
@@ -48,15 +49,6 @@ LOCK_PATIENCE_S = 20.0
 T = TypeVar("T")
 
 
-@attrs.frozen
-class QueueState:
-    """The contents of a queue at one moment."""
-
-    ready: int
-    """Messages for the next consumer, not counting those prefetched by the current one."""
-    consumers: int
-
-
 @contextmanager
 def connected(url: str, timeout_ms: int = 10_000) -> Iterator[Admin]:
     """A connection for the length of a ``with``; raises if it cannot be made or is lost.
@@ -82,13 +74,20 @@ def _connected(url: str, timeout_ms: int) -> Iterator[Admin]:
             connection.patience_s = min(connection.patience_s, FAREWELL_S)
             with suppress(pika_errors.AMQPError):  # an unanswered close does not undo anything
                 connection.close()
+        connection.free()
 
 
 class Admin:
     """A blocking connection. Each call uses its own channel, since RabbitMQ closes the channel of a failed one."""
 
-    def __init__(self, connection: pika.BlockingConnection, place: str) -> None:
+    def __init__(self, connection: PatientConnection, place: str) -> None:
         self.place, self._connection = place, connection
+
+    @property
+    def version(self) -> str | None:
+        """RabbitMQ's version."""
+        told = (self._connection._impl.server_properties or {}).get("version")  # noqa: SLF001
+        return str(told) if told else None
 
     @contextmanager
     def changing(self, topic: str) -> Iterator[None]:
@@ -117,13 +116,19 @@ class Admin:
         return True
 
     def call(self, queue: str, use: Callable[[BlockingChannel], T]) -> T:
-        """Runs `use` on a channel of its own; a refusal is reported as being about this queue.
+        """Runs `use` on a channel of its own, as :meth:`channel`."""
+        with self.channel(queue) as channel:
+            return use(channel)
 
-        What `use` has consumed and not acknowledged is back in its place afterwards.
+    @contextmanager
+    def channel(self, queue: str) -> Iterator[BlockingChannel]:
+        """A channel; a refusal is reported as being about this queue.
+
+        What was consumed on it and not acknowledged is back in its place afterwards.
         """
         channel = self._connection.channel()
         try:
-            return use(channel)
+            yield channel
         except pika_errors.ChannelClosedByBroker as error:
             raise _failure(error, queue) from None
         finally:
@@ -148,7 +153,8 @@ class Admin:
         self.call(queue, lambda c: c.queue_delete(queue))
 
     def exists(self, queue: str) -> bool:
-        return self.ready(queue) is not None
+        """Also if RabbitMQ does not know what it holds."""
+        return self._look(queue, declared_state) is not None
 
     def ready(self, queue: str) -> int | None:
         """Number of ready messages; None if the queue does not exist."""
@@ -157,18 +163,54 @@ class Admin:
 
     def state(self, queue: str) -> QueueState | None:
         """Ready messages and number of consumers; None if the queue does not exist."""
+        return self._look(queue, read_state)
+
+    def _look(self, queue: str, read: Callable[[BlockingChannel, str], QueueState]) -> QueueState | None:
         channel = self._connection.channel()
-        try:
-            found = channel.queue_declare(queue, passive=True).method
-        except pika_errors.ChannelClosedByBroker as error:
-            if error.reply_code == 404 and not is_unavailable(error):
-                return None
-            raise _failure(error, queue) from None
-        channel.close()
-        return QueueState(found.message_count or 0, found.consumer_count or 0)
+        found = _state(channel, queue, read)
+        if channel.is_open:
+            channel.close()
+        return found
+
+    def states(self, queues: Iterable[str]) -> Iterator[tuple[str, QueueState | None]]:
+        """The same of each queue, on one channel for as long as RabbitMQ leaves it open.
+
+        Those that RabbitMQ does not know about at the moment are left out.
+        """
+        channel, read = self._connection.channel(), partial(read_state, way=Way())
+        for queue in queues:
+            if not channel.is_open:
+                channel = self._connection.channel()
+            try:
+                found = _state(channel, queue, read)
+            except Unreachable:
+                continue
+            yield queue, found
+        if channel.is_open:
+            channel.close()
+
+    def is_unused(self, queue: str, kind: str | None = None) -> bool:
+        """Whether a queue has neither ready messages nor consumers, for certain; also if it does not exist.
+
+        Finding out its type takes the permission to declare it.
+        """
+        if not self.exists(queue):
+            return True
+        known = kind or self.kind(queue)
+        return self.call(queue, lambda c: is_unused(c, queue, known)) and not self.ready(queue)
 
     def delete_unused(self, queue: str) -> bool:
-        """Deletes a queue unless it has messages or consumers; returns whether it did."""
+        """Deletes a queue unless it has messages or consumers; returns whether it did.
+
+        RabbitMQ closes the connection if it is to look at a queue of another type than classic before it deletes it. So
+        those are looked at first, and nothing may be published to them any more.
+        """
+        kind = self.kind(queue)
+        if kind != "classic":
+            if not self.is_unused(queue, kind):
+                return False
+            self.delete(queue)
+            return True
         channel = self._connection.channel()
         try:
             channel.queue_delete(queue, if_unused=True, if_empty=True)
@@ -267,24 +309,38 @@ class Admin:
 
     def refuse_in_use(self, queue: str) -> None:
         """Raises TopicInUse if the queue has messages or consumers."""
-        if not self.exists(queue):
+        found = self.state(queue)
+        if found is None:
             return
-        found = self.call(queue, lambda c: c.queue_declare(queue, passive=True)).method
-        if found.message_count or found.consumer_count:
-            raise TopicInUse(
-                f"Queue {queue!r} at {self.place} still has {found.message_count} messages and {found.consumer_count} consumers; "
-                "nothing was deleted. Stop the consumers and drain it, or force the deletion."
-            )
+        what = f"{found.ready} messages and {found.consumers} consumers"
+        if found == QueueState(0, 0):
+            if self.is_unused(queue):
+                return
+            what = "messages or consumers"
+        raise TopicInUse(
+            f"Queue {queue!r} at {self.place} still has {what}; nothing was deleted. Stop the consumers and drain it, or force the deletion."
+        )
 
     def kind(self, name: str) -> str:
-        """The type of an existing queue: classic, quorum or stream. RabbitMQ compares it first, after durability."""
-        for kind in ("classic", "quorum"):
-            refusal = self._refusal(Queue(name, {"x-queue-type": kind})) or ""
-            if "'x-queue-type'" not in refusal:
-                return kind
-            if found := difference(refusal):
-                return str(found.current)
-        return "stream"
+        """The type of an existing queue: classic, quorum or stream; unknown if RabbitMQ's replies are cut off before that.
+
+        It is compared behind those arguments whose names come first.
+        """
+        asked = Queue(name, {"x-queue-type": "classic"})
+        for _ in range(MAX_ATTEMPTS):
+            refusal = self._refusal(asked)
+            if refusal is None:
+                return asked.kind
+            found = difference(refusal)
+            if "'x-queue-type'" in refusal:
+                if found is not None or asked.kind == "quorum":
+                    return "stream" if found is None else str(found.current)
+                found = Difference("x-queue-type", "quorum")
+            found = found or cut_off(refusal, asked)
+            if found is None:
+                break
+            asked = found.applied_to(asked)
+        return "unknown"
 
     def _refusal(self, queue: Queue) -> str | None:
         """RabbitMQ's own words for refusing the declaration; None if it is equivalent to the queue's."""
@@ -303,6 +359,17 @@ class Admin:
         return channel.queue_declare(
             queue.name, durable=queue.durable, auto_delete=queue.auto_delete, arguments=queue.declaration
         )
+
+
+def _state(
+    channel: BlockingChannel, queue: str, read: Callable[[BlockingChannel, str], QueueState]
+) -> QueueState | None:
+    try:
+        return read(channel, queue)
+    except pika_errors.ChannelClosedByBroker as error:
+        if error.reply_code == 404 and not is_unavailable(error):
+            return None
+        raise _failure(error, queue) from None
 
 
 def _create(name: str) -> str:

@@ -1,18 +1,22 @@
 """Creates, checks, reads and deletes topics and queues: short blocking calls, for setup and the CLI."""
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import takewhile
 from typing import cast
 
 import attrs
 
-from cobalance.errors import CobalanceError, QueueMissing, TopicMismatch, TopicMissing
+from cobalance.errors import CobalanceError, QueueMissing, TopicMismatch, TopicMissing, UsageError
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.model.retention import Retention
-from cobalance.rabbitmq.model.topic import QueueType, Topic, set_of
-from cobalance.rabbitmq.topics.admin import Admin, QueueState, connected
+from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT, UNLIMITED, QueueType, Topic, set_of
+from cobalance.rabbitmq.topics.admin import Admin, connected
+from cobalance.rabbitmq.topics.own_queues import own_numbers, recorded_size
 from cobalance.rabbitmq.topics.queue_sets import bind_set, mark_sets, own_set, refuse_as_topic, sets_marker
+from cobalance.rabbitmq.topics.queue_state import QueueState
 
 PARTITIONS_ARGUMENT = "x-cobalance-partitions"
 """Marks an exchange as a topic, or as a layout of one. RabbitMQ keeps arguments that it does not know, and the
@@ -31,8 +35,17 @@ def create_topic(url: str, topic: Topic, *, group: str | None = None) -> Topic:
     With a `group`, also creates a queue set for it, which receives every message from then on, as the topic's own
     queues do. Returns that set, which is consumed like a topic and equals `topic.for_group(group)`. A topic with queue
     sets cannot be grown.
+
+    Raises:
+        UsageError: it has a `delivery_limit`, but no dead letters: RabbitMQ would drop messages. One that exists is
+            consumed like that all the same.
     """
     _check_kinds(url, topic)
+    if topic.drops:
+        raise UsageError(
+            f"Topic {topic.name!r} has delivery_limit={topic.delivery_limit} and no dead letters: RabbitMQ would drop what was sent ahead and "
+            "returned that often, even if no handler was ever given it. Leave out delivery_limit, or dead_letter=False."
+        )
     if group is None:
         _refuse_set(url, topic)
         return _create_topic(url, topic)
@@ -129,6 +142,10 @@ def _count(admin: Admin, layout: Topic) -> int:
     The marker of a grown layout records how many it was opened with. Without that check, losing the last queue would
     spread keys over the remaining ones.
     """
+    found = list(admin.partition_numbers(layout.prefix))
+    size = recorded_size(admin, layout, found)
+    if size is not None and found[:size] == list(range(size)):
+        return size  # others have such a name by chance
     partitions = admin.partitions(layout.prefix)
     if layout.layout > 1 and not admin.has_exchange(attrs.evolve(layout, partitions=max(partitions, 1)).size_marker):
         raise QueueMissing(
@@ -202,10 +219,15 @@ def read(admin: Admin, name: str) -> Topic:
     return attrs.evolve(
         found,
         queue_type=cast("QueueType", arguments["x-queue-type"]),
-        delivery_limit=int(arguments.get("x-delivery-limit", 20)),
+        delivery_limit=_limit(int(arguments.get("x-delivery-limit", DELIVERY_LIMIT))),
         dead_letter="x-dead-letter-routing-key" in arguments or is_stream,
         retention=Retention.read(arguments) if is_stream else Retention(),
     )
+
+
+def _limit(declared: int) -> int:
+    """A negative limit is no limit to RabbitMQ 4, and no topic's."""
+    return declared if 0 <= declared <= UNLIMITED else UNLIMITED
 
 
 def find_topic(url: str, name: str, *, timeout_ms: int = 10_000) -> Topic:
@@ -238,7 +260,8 @@ def delete_topic(url: str, name: str, *, force: bool = False) -> None:
     with connected(url) as admin:
         admin.require_exchange(name)
         layouts = [Topic(name, 1, layout=layout) for layout in range(1, newest_layout(admin, name) + 1)]
-        numbers = {it: list(admin.partition_numbers(it.prefix)) for it in layouts}
+        numbers = {it: own_numbers(admin, it) for it in layouts}
+        sizes = {it: recorded_size(admin, it, numbers[it]) for it in layouts}
         queues = [f"{name}.dead", *(f"{it.prefix}-{number}" for it in layouts for number in numbers[it])]
         for queue in queues if not force else ():
             admin.refuse_in_use(queue)
@@ -248,8 +271,8 @@ def delete_topic(url: str, name: str, *, force: bool = False) -> None:
             admin.delete(queue)
         for it in reversed(layouts):
             admin.delete_exchange(it.marker)
-            if numbers[it]:
-                admin.delete_exchange(attrs.evolve(it, partitions=len(numbers[it])).size_marker)
+            if size := sizes[it]:
+                admin.delete_exchange(attrs.evolve(it, partitions=size).size_marker)
 
 
 def learn_queue(url: str, name: str) -> Queue:
@@ -273,10 +296,32 @@ def readable_queues(url: str, names: Iterable[str]) -> list[Queue]:
     return [queue for queue in queues if not queue.auto_delete]
 
 
-def queue_states(url: str, queues: Iterable[str], *, timeout_ms: int = 10_000) -> dict[str, QueueState | None]:
-    """Ready messages and number of consumers of each queue; None for a queue that does not exist."""
+@attrs.frozen(kw_only=True)
+class QueueStates:
+    """What one RabbitMQ holds."""
+
+    place: str
+    """Its host and port."""
+    version: str | None
+    by_queue: Mapping[str, QueueState | None]
+    """Ready messages and number of consumers; None for a queue that does not exist. Those for which there was no time,
+    or that RabbitMQ does not know about at the moment, are left out.
+    """
+
+
+def queue_states(url: str, queues: Iterable[str], *, timeout_ms: int = 10_000, within_ms: int = 60_000) -> QueueStates:
+    """The state of each queue.
+
+    Args:
+        url: of RabbitMQ.
+        queues: their names.
+        timeout_ms: how long to wait for the connection, and then for each answer.
+        within_ms: how long to go on asking.
+    """
+    give_up_at = time.monotonic() + within_ms / 1000
     with connected(url, timeout_ms) as admin:
-        return {queue: admin.state(queue) for queue in queues}
+        in_time = takewhile(lambda _: time.monotonic() < give_up_at, queues)
+        return QueueStates(place=admin.place, version=admin.version, by_queue=dict(admin.states(in_time)))
 
 
 def ready_messages(url: str, queues: Iterable[str], *, timeout_ms: int = 10_000) -> dict[str, int | None]:

@@ -23,16 +23,19 @@ one binds the queues of an old layout again. RabbitMQ puts a message that it has
 consumer group consumes the topic.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import attrs
 
 from cobalance.errors import TopicMismatch, UsageError
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.topic import Topic
-from cobalance.rabbitmq.topics.admin import Admin, QueueState, connected
+from cobalance.rabbitmq.topics.admin import Admin, connected
 from cobalance.rabbitmq.topics.broker import newest_layout, open_layout, read
+from cobalance.rabbitmq.topics.management import unacknowledged_counts
+from cobalance.rabbitmq.topics.own_queues import own_numbers
 from cobalance.rabbitmq.topics.queue_sets import refuse_sets
+from cobalance.rabbitmq.topics.queue_state import QueueState
 
 
 def grow_topic(url: str, name: str, partitions: int) -> Topic:
@@ -72,24 +75,27 @@ def is_being_grown(admin: Admin, topic: Topic) -> bool:
     return admin.exists(attrs.evolve(topic, layout=topic.layout + 1).queue_names[0])
 
 
-def prune_topic(url: str, name: str) -> dict[str, bool]:
+def prune_topic(url: str, name: str, *, management_url: str | None = None) -> dict[str, bool]:
     """Deletes the queues of old layouts that have neither messages nor consumers; returns queue → whether it is gone.
 
-    Call it once the new layout is consumed.
+    Call it once the new layout is consumed. A queue is in use as well if a program holds messages of it that has
+    cancelled its consumer, or never had one; only the management API knows of those, so give its URL if there are such
+    programs. Members have a consumer for as long as they hold messages.
 
     Each layout is taken down from its end, and only to the first queue that is in use: queues are found by counting,
     and a gap must not hide one with messages.
     """
+    held = {} if management_url is None else unacknowledged_counts(url, management_url)
     with connected(url) as admin, admin.changing(Topic(name, 1).name):
         old = [Topic(name, 1, layout=layout) for layout in range(1, newest_layout(admin, name))]
-        return {queue: gone for it in old for queue, gone in _take_down(admin, it)}
+        return {queue: gone for it in old for queue, gone in _take_down(admin, it, held)}
 
 
-def _take_down(admin: Admin, layout: Topic) -> Iterator[tuple[str, bool]]:
+def _take_down(admin: Admin, layout: Topic, held: Mapping[str, int]) -> Iterator[tuple[str, bool]]:
     gone = True
-    for number in reversed(list(admin.partition_numbers(layout.prefix))):
+    for number in reversed(own_numbers(admin, layout)):
         queue = f"{layout.prefix}-{number}"
-        gone = gone and admin.delete_unused(queue)
+        gone = gone and not held.get(queue) and admin.delete_unused(queue)
         yield queue, gone
 
 
@@ -109,8 +115,9 @@ def describe_topic(url: str, name: str) -> tuple[Topic, list[PartitionState], in
         topic = read(admin, name)
         rows = []
         for layout in range(1, topic.layout + 1):
-            prefix = attrs.evolve(topic, layout=layout).prefix
-            for number in admin.partition_numbers(prefix):
+            its = attrs.evolve(topic, layout=layout)
+            prefix = its.prefix
+            for number in own_numbers(admin, its):
                 state = admin.state(f"{prefix}-{number}")
                 if state is not None:
                     rows.append(PartitionState(layout, f"{prefix}-{number}", state))

@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from cobalance.backoff import Backoff
 from cobalance.rabbitmq.model.topic import partition_named
-from cobalance.rabbitmq.topics.admin import Admin, QueueState, connected
+from cobalance.rabbitmq.topics.admin import Admin, connected
 from cobalance.rabbitmq.topics.broker import current_layout
+from cobalance.rabbitmq.topics.own_queues import own_numbers
+from cobalance.rabbitmq.topics.queue_state import QueueState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from cobalance.coordinator.client import ResourceRow
     from cobalance.rabbitmq.model.topic import Topic
@@ -31,8 +34,13 @@ log = logging.getLogger("cobalance.rabbitmq")
 SETTLE_MS = 2_000
 """How long after a layout was seen closed a message may still be on its way to its queues, inside RabbitMQ."""
 
-SOON_MS = 200
-"""How soon to look again while a layout is being emptied."""
+SOON_MS = Backoff(200, 5_000)
+"""How soon to look again while a layout is being emptied; ever later while nothing changes there: a partition may be
+halted for days, and each look takes a connection, and lines in RabbitMQ's log.
+"""
+
+RECOUNT_S = 60.0
+"""How long the queues of a closed layout are taken to be the same: one that was deleted may be made again."""
 
 BUSY = "1"
 """The rank of a resource whose holder was busy when it was last heard of."""
@@ -51,6 +59,14 @@ class LayoutSource:
     def __init__(self, topic: Topic, url: str) -> None:
         self._topic, self._url = topic, url
         self._newest_since = time.monotonic()
+        self._last: object = None
+        """What the last look found, and for how many looks it has been so."""
+        self._same = 0
+        self._late: set[str] = set()
+        """Queues of closed layouts into which messages came, as was logged."""
+        self._old_names: dict[int, list[str]] = {}
+        """The queues of closed layouts: to find them takes many questions."""
+        self._recount_at = 0.0
 
     @property
     def is_grown(self) -> bool:
@@ -70,10 +86,45 @@ class LayoutSource:
                 self._topic, self._newest_since = topic, time.monotonic()
             if topic.layout == 1:
                 return Look(topic.queue_names)
-            old = _old_queues(admin, topic)
-        settled = not old or time.monotonic() - self._newest_since > SETTLE_MS / 1000
-        resources = decide(topic.queue_names, old, listed, settled=settled)
-        return Look(resources, None if set(topic.queue_names) <= set(resources) else SOON_MS)
+            old = self._old_queues(admin, topic)
+            settled = not old or time.monotonic() - self._newest_since > SETTLE_MS / 1000
+            resources = decide(topic.queue_names, old, listed, settled=settled)
+            if (
+                resources == topic.queue_names
+                and not _is_begun(topic.queue_names, listed)
+                and not _are_unused(admin, topic, old)
+            ):
+                resources = ()
+        is_begun = set(topic.queue_names) <= set(resources)
+        self._tell_late(set(resources).difference(topic.queue_names) if is_begun else set())
+        return Look(resources, None if is_begun else self._soon_ms((resources, old)))
+
+    def _tell_late(self, names: set[str]) -> None:
+        """Once for each: what cannot be processed stays there for long."""
+        if names - self._late:
+            log.error("messages came into %s, whose layout is closed: they are processed now, late", _in_words(names))
+        self._late = names
+
+    def _soon_ms(self, found: object) -> int:
+        self._same = self._same + 1 if found == self._last else 1
+        self._last = found
+        return int(SOON_MS.pause(self._same))
+
+    def _old_queues(self, admin: Admin, topic: Topic) -> dict[str, QueueState]:
+        found: dict[str, QueueState] = {}
+        if time.monotonic() >= self._recount_at:
+            self._old_names.clear()
+            self._recount_at = time.monotonic() + RECOUNT_S
+        for number in range(1, topic.layout):
+            layout = attrs.evolve(topic, layout=number)
+            names = self._old_names.pop(number, None)
+            if names is None:
+                names = [f"{layout.prefix}-{partition}" for partition in own_numbers(admin, layout)]
+            states = {name: admin.state(name) for name in names}
+            found.update((name, state) for name, state in states.items() if state is not None)
+            if None not in states.values():  # otherwise some were deleted: they are counted anew
+                self._old_names[number] = names
+        return found
 
 
 def decide(
@@ -84,9 +135,7 @@ def decide(
     `listed` was read before `old`, so a queue no longer listed has no holder, whatever happens later.
     """
     backlog = {name for name, state in old.items() if state.ready}
-    if any(name in listed and not listed[name].removing for name in newest):
-        if backlog:
-            log.error("messages came into %s, whose layout is closed: they are processed now, late", _in_words(backlog))
+    if _is_begun(newest, listed):
         return tuple(sorted({*newest, *backlog}))
     staying = {name for name, row in listed.items() if name in old and not row.removing}
     if backlog or any(listed[name].rank == BUSY for name in staying):
@@ -96,10 +145,13 @@ def decide(
     return newest
 
 
-def _old_queues(admin: Admin, topic: Topic) -> dict[str, QueueState]:
-    prefixes = [attrs.evolve(topic, layout=layout).prefix for layout in range(1, topic.layout)]
-    names = [f"{prefix}-{number}" for prefix in prefixes for number in admin.partition_numbers(prefix)]
-    return {name: state for name in names if (state := admin.state(name)) is not None}
+def _is_begun(newest: tuple[str, ...], listed: Mapping[str, ResourceRow]) -> bool:
+    return any(name in listed and not listed[name].removing for name in newest)
+
+
+def _are_unused(admin: Admin, topic: Topic, old: Iterable[str]) -> bool:
+    """For certain: once the newest layout is consumed, what is left in an old one comes late."""
+    return all(admin.is_unused(name, topic.queue_type) for name in old)
 
 
 def _in_words(names: set[str]) -> str:

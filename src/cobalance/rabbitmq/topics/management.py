@@ -5,9 +5,10 @@ import http.client
 import json
 import re
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 import attrs
@@ -19,7 +20,7 @@ from cobalance.rabbitmq.wire.hosts import first_that_works
 
 DEFAULT_PORTS = {"http": 15_672, "https": 15_671}
 
-_Reader = Callable[[str, int, bytes], Any]
+T = TypeVar("T")
 
 PAGE = 500
 """Queues per request."""
@@ -40,14 +41,20 @@ def list_topics(amqp_url: str, management_url: str | None = None, *, timeout_ms:
     hosts until one answers; over TLS if the AMQP URL says amqps. A topic is an exchange marked as one by
     `create_topic`.
     """
-    exchanges = _get(amqp_url, management_url, f"/api/exchanges/{_vhost(amqp_url)}", timeout_ms)
-    layouts: dict[str, list[tuple[int, int]]] = {}
-    for exchange in exchanges:
-        partitions, layout = (exchange["arguments"].get(name) for name in (PARTITIONS_ARGUMENT, LAYOUT_ARGUMENT))
-        if partitions:
-            name = exchange["name"] if layout is None else exchange["name"].removesuffix(f".v{layout}")
-            layouts.setdefault(name, []).append((layout or 1, partitions))
+    layouts = _get(amqp_url, management_url, f"/api/exchanges/{_vhost(amqp_url)}", timeout_ms, _layouts)
     return [ListedTopic(name, max(found)[1]) for name, found in sorted(layouts.items())]
+
+
+def _layouts(exchanges: Any) -> dict[str, list[tuple[int, int]]]:
+    """Topic → number and partitions of each layout."""
+    layouts: dict[str, list[tuple[int, int]]] = {}
+    for exchange in _rows(exchanges):
+        name, arguments = _of(str, exchange["name"]), _of(dict, exchange["arguments"] or {})
+        partitions, layout = arguments.get(PARTITIONS_ARGUMENT), arguments.get(LAYOUT_ARGUMENT, 1)
+        if isinstance(partitions, int) and isinstance(layout, int) and partitions:
+            topic = name.removesuffix(f".v{layout}") if LAYOUT_ARGUMENT in arguments else name
+            layouts.setdefault(topic, []).append((layout, partitions))
+    return layouts
 
 
 def bound_queues(
@@ -55,32 +62,48 @@ def bound_queues(
 ) -> set[str]:
     """The queues bound to an exchange; raises TopicMissing if the exchange does not exist."""
     path = f"/api/exchanges/{_vhost(amqp_url)}/{quote(exchange, safe='')}"
-    bindings = _get(amqp_url, management_url, f"{path}/bindings/source", timeout_ms)
+    bindings = _get(amqp_url, management_url, f"{path}/bindings/source", timeout_ms, _destinations)
     if not bindings:
-        _get(amqp_url, management_url, path, timeout_ms, missing=f"There is no exchange {exchange!r}.")
-    return {it["destination"] for it in bindings if it["destination_type"] == "queue"}
+        is_there = partial(_of, dict)
+        _get(amqp_url, management_url, path, timeout_ms, is_there, missing=f"There is no exchange {exchange!r}.")
+    return {name for kind, name in bindings if kind == "queue"}
+
+
+def _destinations(bindings: Any) -> set[tuple[str, str]]:
+    return {(_of(str, it["destination_type"]), _of(str, it["destination"])) for it in _rows(bindings)}
 
 
 def unacknowledged_counts(
     amqp_url: str, management_url: str | None = None, *, timeout_ms: int = 5_000
 ) -> dict[str, int]:
     """Queue → number of unacknowledged messages, some seconds old; queues not counted yet are left out."""
-    found = _queues(amqp_url, management_url, "messages_unacknowledged", timeout_ms)
-    return {it["name"]: it["messages_unacknowledged"] for it in found if "messages_unacknowledged" in it}
+    counts = _counts(amqp_url, management_url, "messages_unacknowledged", timeout_ms)
+    return {name: count for name, count in counts.items() if count is not None}
 
 
 def message_counts(amqp_url: str, management_url: str | None = None, *, timeout_ms: int = 10_000) -> dict[str, int]:
     """Queue → number of messages, unacknowledged ones included, some seconds old; 1 where not counted yet."""
-    return {it["name"]: it.get("messages", 1) for it in _queues(amqp_url, management_url, "messages", timeout_ms)}
+    counts = _counts(amqp_url, management_url, "messages", timeout_ms)
+    return {name: 1 if count is None else count for name, count in counts.items()}
 
 
-def _queues(amqp_url: str, management_url: str | None, column: str, timeout_ms: int) -> Iterator[Any]:
+def _counts(amqp_url: str, management_url: str | None, column: str, timeout_ms: int) -> dict[str, int | None]:
+    """Queue → what it has in this column; None where not counted yet."""
+
+    def read(found: Any) -> tuple[dict[str, int | None], int]:
+        rows = {_of(str, it["name"]): it.get(column) for it in _rows(_of(dict, found)["items"])}
+        return {name: None if it is None else _of(int, it) for name, it in rows.items()}, _of(int, found["page_count"])
+
+    counts: dict[str, int | None] = {}
     page, pages = 1, 1
     while page <= pages:
         query = f"?page={page}&page_size={PAGE}&columns=name,{column}"
-        found = _get(amqp_url, management_url, f"/api/queues/{_vhost(amqp_url)}{query}", timeout_ms)
-        yield from found["items"]
-        page, pages = page + 1, found["page_count"]
+        rows, pages = _get(amqp_url, management_url, f"/api/queues/{_vhost(amqp_url)}{query}", timeout_ms, read)
+        if not rows:
+            break
+        counts |= rows
+        page += 1
+    return counts
 
 
 def connection_names(
@@ -88,7 +111,11 @@ def connection_names(
 ) -> list[tuple[str, str]]:
     """RabbitMQ's own name of each connection to the virtual host, and the name given by its client, or ""."""
     path = f"/api/vhosts/{_vhost(amqp_url)}/connections?columns=name,user_provided_name"
-    return [(it["name"], it.get("user_provided_name", "")) for it in _get(amqp_url, management_url, path, timeout_ms)]
+    return _get(amqp_url, management_url, path, timeout_ms, _both_names)
+
+
+def _both_names(connections: Any) -> list[tuple[str, str]]:
+    return [(_of(str, it["name"]), str(it.get("user_provided_name", ""))) for it in _rows(connections) if "name" in it]
 
 
 def close_connection(
@@ -100,6 +127,7 @@ def close_connection(
     def check(place: str, status: int, body: bytes) -> None:
         if status not in {http.HTTPStatus.NO_CONTENT, http.HTTPStatus.NOT_FOUND}:
             _decode(place, status, body)
+            raise _unusable(place, "has not said that it closed a connection")
 
     _ask(_Request("DELETE", path, {"X-Reason": reason}), amqp_url, management_url, timeout_ms, check)
 
@@ -115,16 +143,50 @@ def _vhost(amqp_url: str) -> str:
     return quote(virtual_host(amqp_url), safe="")
 
 
-def _get(amqp_url: str, management_url: str | None, path: str, timeout_ms: int, missing: str = "") -> Any:
-    def read(place: str, status: int, body: bytes) -> Any:
+def _get(
+    amqp_url: str,
+    management_url: str | None,
+    path: str,
+    timeout_ms: int,
+    understand: Callable[[Any], T],
+    *,
+    missing: str = "",
+) -> T:
+    """Returns what `understand` makes of the JSON. What raises there is not RabbitMQ's."""
+
+    def read(place: str, status: int, body: bytes) -> T:
         if missing and status == http.HTTPStatus.NOT_FOUND:
             raise TopicMissing(missing)
-        return _decode(place, status, body)
+        found = _decode(place, status, body)
+        try:
+            return understand(found)
+        except (LookupError, TypeError):
+            raise _unusable(place, f"answers with JSON that is not RabbitMQ's ({_shape(found)})") from None
 
     return _ask(_Request("GET", path), amqp_url, management_url, timeout_ms, read)
 
 
-def _ask(request: _Request, amqp_url: str, management_url: str | None, timeout_ms: int, read: _Reader) -> Any:
+def _rows(found: Any) -> list[dict[str, Any]]:
+    """A list of objects. Erlang writes an object without any of the columns asked for as an empty list."""
+    return [_of(dict, it) for it in _of(list, found) if it != []]
+
+
+def _of(kind: type[T], value: Any) -> T:
+    if not isinstance(value, kind):
+        raise TypeError(kind.__name__)
+    return value
+
+
+def _shape(found: Any) -> str:
+    """Names are not quoted: nobody knows whose answer it is."""
+    if isinstance(found, dict):
+        return f"an object with {len(found)} names"
+    return f"a list with {len(found)} elements" if isinstance(found, list) else "neither an object nor a list"
+
+
+def _ask(
+    request: _Request, amqp_url: str, management_url: str | None, timeout_ms: int, read: Callable[[str, int, bytes], T]
+) -> T:
     """Returns what `read` makes of the answer of the management URL, or of the first AMQP host that it accepts."""
     api = _split(management_url or "")
     if is_memory(amqp_url) and not api.hostname:
@@ -162,6 +224,7 @@ def _call(request: _Request, amqp: SplitResult, api: SplitResult, timeout_ms: in
 
 def _split(url: str) -> SplitResult:
     with suppress(ValueError):  # the error may quote a part of the password
+        url.encode()
         parts = urlsplit(url)
         is_sound = parts.port != 0 and not re.search(r"[\x00-\x20\x7f]", parts.netloc)
         if is_sound and parts.scheme in {"", "http", "https"}:
@@ -187,7 +250,7 @@ def _connection(api: SplitResult, host: str, port: int, timeout_ms: int) -> http
 
 def _decode(place: str, status: int, body: bytes) -> Any:
     if status == http.HTTPStatus.OK:
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             return json.loads(body)
     if status in {http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN}:
         raise AuthenticationRefused(
@@ -196,7 +259,11 @@ def _decode(place: str, status: int, body: bytes) -> Any:
         )
     answered = "what is not JSON" if status == http.HTTPStatus.OK else f"status {status}"
     what = f"answers with {answered}" if status else f"cannot be reached ({body.decode()})"
-    raise Unreachable(
+    raise _unusable(place, what)
+
+
+def _unusable(place: str, what: str) -> Unreachable:
+    return Unreachable(
         f"RabbitMQ's management API at {place} {what}. Listing needs it: run rabbitmq-plugins enable rabbitmq_management, or give "
-        "management_url= (on the command line --management-url) with where it listens."
+        "management_url= (on the command line --management-url) with where it listens, and check what else may answer there, such as a proxy."
     )

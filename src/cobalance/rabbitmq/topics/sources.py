@@ -76,6 +76,8 @@ class ManagedSource:
         self._missing: set[str] = set()
         self._let_go: set[str] = set()
         self._warned_of: set[str] = set()
+        self._is_empty = False
+        """Whether the last look found none, which has been logged."""
 
     def find(self) -> set[str]:
         """The matching queues that exist now. Blocks; raises if the management API cannot be asked."""
@@ -85,8 +87,10 @@ class ManagedSource:
         """What to consume now, given the group's resources. Blocks; raises as :meth:`find`."""
         counts = self._counts()
         found = self._nameable(self._wanted.among(counts, self._amqp_url, self._management_url))
+        was_empty, self._is_empty = self._is_empty, not found
         if not found:
-            log.warning("there are no queues %s; what is consumed stays as it is", self._wanted)
+            if not was_empty:
+                log.warning("there are no queues %s; what is consumed stays as it is", self._wanted)
             return Look(None)
         gone = {name for name, row in listed.items() if name not in found and not row.removing}
         uncounted = {name for name in gone if not counts.get(name, 0)}

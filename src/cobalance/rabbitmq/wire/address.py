@@ -12,11 +12,14 @@ from cobalance.errors import UsageError
 from cobalance.lazy import importing
 from cobalance.limits import check_kind
 
+DEFAULT_AMQP_URL = "amqp://guest:guest@127.0.0.1:5672/%2F"
+"""The RabbitMQ on this machine, as guest."""
+
 DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
 
 MEMORY = "memory://"
 
-_BETWEEN_URLS = re.compile(r"\s*[;,]\s*(?=amqps?://)")
+_BETWEEN_URLS = re.compile(r"(?<!\s)\s*[;,]\s*(?=amqps?://)")
 
 
 def is_memory(url: str) -> bool:
@@ -77,6 +80,7 @@ def check_management_url(name: str, value: object) -> None:
 def split_url(url: str) -> SplitResult:
     """The parts of the URL of one host."""
     with suppress(ValueError):
+        url.encode()
         parts = urlsplit(url)
         if parts.scheme in DEFAULT_PORTS and parts.port != 0:
             return parts

@@ -20,10 +20,10 @@ from pika.channel import Channel
 
 from cobalance.rabbitmq.wire.address import place
 from cobalance.rabbitmq.wire.channel_limit import ChannelLimit
-from cobalance.rabbitmq.wire.failures import connect_failure, loss_reason
+from cobalance.rabbitmq.wire.failures import connect_failure, loss_reason, shortage
 from cobalance.rabbitmq.wire.hosts import first_that_works
 from cobalance.rabbitmq.wire.parameters import connection_parameters
-from cobalance.rabbitmq.wire.pika_internals import QuickConnection, bare_close, drop
+from cobalance.rabbitmq.wire.pika_internals import QuickConnection, bare_close, close_loop, drop
 from cobalance.rabbitmq.wire.pika_log import our_connection
 from cobalance.rabbitmq.wire.proof import Proof
 from cobalance.threads.log_lines import ServiceThread
@@ -106,6 +106,11 @@ class BrokerConnection:
         proof = self._proof
         return proof is not None and proof.holds
 
+    @property
+    def channels_allowed(self) -> int | None:
+        """How many channels it may have, as far as known; None if any number."""
+        return self._limit.most
+
     def connect(self, timeout_ms: int = 10_000) -> None:
         """Connects to one of the URL's hosts. Blocks, for at most the timeout per host.
 
@@ -123,11 +128,15 @@ class BrokerConnection:
         parameters = connection_parameters(url, self.name, self._heartbeat_s, timeout_ms)
         self.place = place(url)
         opened: Future[Exception | None] = Future()
-        self._thread = ServiceThread(self._run, f"amqp {self.name}", (parameters, opened))
-        self._thread.start()
+        thread = ServiceThread(self._run, f"amqp {self.name}", (parameters, opened))
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise connect_failure(error, self.place) from None
+        self._thread = thread
         failure = opened.result()
         if failure is not None:
-            self._thread.join()
+            thread.join()
             raise failure
 
     def submit(self, job: Job) -> bool:
@@ -220,20 +229,27 @@ class BrokerConnection:
 
     def _run(self, parameters: URLParameters, opened: Future[Exception | None]) -> None:
         with our_connection():
-            self._live(parameters, opened)
+            try:
+                loop = IOLoop()
+            except Exception as error:  # noqa: BLE001 -- whoever connects waits for this thread
+                opened.set_result(connect_failure(error, self.place))
+                return
+            try:
+                self._live(loop, parameters, opened)
+            finally:
+                close_loop(loop)
 
-    def _live(self, parameters: URLParameters, opened: Future[Exception | None]) -> None:
-        loop = IOLoop()
+    def _live(self, loop: IOLoop, parameters: URLParameters, opened: Future[Exception | None]) -> None:
         try:
             self._start(loop, parameters, opened)
             loop.start()
         except Exception as error:  # the reason of the loss, which is reported
-            logger.exception("the I/O thread of %r failed: please report this", self)
+            if opened.done() or shortage(error) is None:
+                logger.exception("the I/O thread of %r failed: please report this", self)
             self._reason = f"the I/O thread failed: {error!r}"
             if not opened.done():
                 opened.set_result(connect_failure(error, self.place))
         self._end()
-        loop.close()
 
     def _start(self, loop: IOLoop, parameters: URLParameters, opened: Future[Exception | None]) -> None:
         def on_open(connection: Any) -> None:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import logging
 from functools import wraps
-from pathlib import Path
-from traceback import extract_tb
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 from pika import exceptions as pika_errors
 
 from cobalance.errors import CobalanceError, GroupFailed, MessageUnreadable
 from cobalance.rabbitmq.wire.failures import channel_lost, loss_reason
+from cobalance.redact import raised_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,9 +59,8 @@ def failure_of(error: Exception, queue: str) -> CobalanceError:
         return error
     if isinstance(error, pika_errors.AMQPError):
         return channel_lost(queue, loss_reason(error))
-    at = " from ".join(f"{Path(it.filename).name}:{it.lineno}" for it in reversed(extract_tb(error.__traceback__)[-3:]))
     failure = GroupFailed(
-        f"Queue {queue!r} cannot be consumed because of a {type(error).__name__} in {at}. That is a bug of Cobalance's: please report it."
+        f"Queue {queue!r} cannot be consumed because of a {type(error).__name__} in {raised_at(error)}. That is a bug of Cobalance's: please report it."
     )
     log.error("%s", failure)
     return failure

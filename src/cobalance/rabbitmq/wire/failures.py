@@ -20,7 +20,13 @@ from cobalance.errors import (
     sentence,
 )
 from cobalance.rabbitmq.model.queues import Argument, Queue
-from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT, Topic, partition_named
+from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT, UNLIMITED, Topic, partition_named
+
+SHORTAGES = {
+    "Too many open files": "the system gives this process no more files and sockets (ulimit -n, LimitNOFILE)",
+    "can't start new thread": "the system gives this process no more threads (ulimit -u, TasksMax, a container's pids limit)",
+}
+"""Sign in an exception's words → the same in ours."""
 
 
 @attrs.frozen
@@ -76,9 +82,18 @@ def connect_failure(error: BaseException, place: str, *, spoke_otherwise: bool =
         return NotRabbitMQ(
             f"The server at {place} does not speak AMQP 0.9.1; the port of RabbitMQ is usually 5672, with TLS (amqps://) 5671."
         )
+    short = shortage(error)
     return Unreachable(
         f"RabbitMQ at {place} cannot be reached ({_cause(text)}); is it running, and is that its AMQP port, usually 5672?"
+        if short is None
+        else f"RabbitMQ at {place} cannot be reached from here: {short}."
     )
+
+
+def shortage(error: BaseException) -> str | None:
+    """What the system of this process has no more of, if that is why; it may have it again a moment later."""
+    text = _words(error)
+    return next((words for sign, words in SHORTAGES.items() if sign in text), None)
 
 
 def loss_reason(error: BaseException) -> str:
@@ -96,7 +111,7 @@ def too_large(error: BaseException) -> tuple[int, int] | None:
 
 
 def channel_failure(error: BaseException, queue: str) -> CobalanceError | None:
-    """Why a channel was closed; None if we closed it ourselves."""
+    """The error that a closed channel means, by reply code and text; None if we closed it ourselves."""
     if isinstance(error, pika_errors.ChannelClosedByClient):
         return None
     if not isinstance(error, pika_errors.ChannelClosed):
@@ -129,8 +144,9 @@ def _refusal(code: int, text: str, queue: str) -> CobalanceError:
     if code == 406 and "delivery acknowledgement" in text:
         return channel_lost(
             queue,
-            "a message was not acknowledged within RabbitMQ's consumer_timeout. Either handlers take too long, or too many messages "
-            "wait for them (lower prefetch), or the timeout is too short for this work (raise consumer_timeout)",
+            "a message was not acknowledged within RabbitMQ's consumer_timeout. Either handlers take too long, or the retries of a message "
+            "with all their pauses (retries), or too many messages wait for them (lower prefetch), or the timeout is too short for this "
+            "work (raise consumer_timeout)",
         )
     return channel_lost(queue, f"{code} {text}")
 
@@ -174,7 +190,7 @@ def _values_of_topics(queue: str) -> dict[str, list[Argument]]:
     return {
         "x-queue-type": ["quorum", "stream"],
         "x-single-active-consumer": [True],
-        "x-delivery-limit": [DELIVERY_LIMIT],
+        "x-delivery-limit": [DELIVERY_LIMIT, UNLIMITED],
         "x-dead-letter-exchange": [""],
         "x-dead-letter-routing-key": [f"{topic}.dead"],
     }

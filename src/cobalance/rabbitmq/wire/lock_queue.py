@@ -1,9 +1,10 @@
 """A lock kept by RabbitMQ: an exclusive queue, which belongs to its connection and is deleted with it.
 
-Streams have no guard of their own. If every consumer of a stream must hold this queue, only one consumes at a time; a
+Streams have no guard of their own. If whoever reads a stream for a group must hold this queue, only one does at a time; a
 frozen process loses it when RabbitMQ misses its heartbeats, as it would lose an exclusive consumer on a classic queue.
 """
 
+import hashlib
 from collections.abc import Callable
 
 from pika import exceptions as pika_errors
@@ -22,11 +23,21 @@ AGAIN_MS = 10
 """The pause when all channels that RabbitMQ allows are in use."""
 
 
-class LockQueue:
-    """One attempt at a time to hold ``lock.<stream>``. Losing the connection loses the lock. I/O thread only."""
+MOST_BYTES = 255
+"""Of a queue's name."""
 
-    def __init__(self, connection: BrokerConnection, stream: str) -> None:
-        self.name = f"lock.{stream}"
+
+def lock_name(group: str, stream: str) -> str:
+    """The queue that guards a stream within a group; others read it, too. No name has a blank."""
+    name = f"lock.{group} {stream}"
+    return name if len(name.encode()) <= MOST_BYTES else f"lock.{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+class LockQueue:
+    """One attempt at a time to hold this queue. Losing the connection loses the lock. I/O thread only."""
+
+    def __init__(self, connection: BrokerConnection, name: str) -> None:
+        self.name = name
         self.held = False
         self._connection = connection
 

@@ -1,4 +1,4 @@
-"""The eight places that touch pika's private parts, each pinned by a test."""
+"""The ten places that touch pika's private parts, each pinned by a test."""
 
 import struct
 import threading
@@ -8,6 +8,7 @@ from typing import Any
 
 from pika import BlockingConnection, SelectConnection, URLParameters, spec
 from pika.adapters.blocking_connection import BlockingChannel
+from pika.adapters.select_connection import IOLoop
 from pika.channel import Channel
 from pika.exceptions import StreamLostError
 from pika.frame import Body, Frame, Header, Method
@@ -35,6 +36,12 @@ def drop(connection: SelectConnection) -> None:
     """Closes the socket of a connection whose loop has stopped, as the process's end would. Idempotent."""
     if connection._transport is not None:  # type: ignore[attr-defined]  # noqa: SLF001
         connection._transport._sock.close()  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def close_loop(loop: IOLoop) -> None:
+    """Closes a loop that does not run. If the system gave it no selector, pika takes it for running, and would refuse."""
+    loop._poller._running = False  # type: ignore[attr-defined]  # noqa: SLF001
+    loop.close()
 
 
 def calling_back(connection: BlockingConnection) -> AbstractContextManager[bool]:
@@ -72,8 +79,13 @@ class PatientConnection(BlockingConnection):
         finally:
             loop.remove_timeout(end)
 
+    def free(self) -> None:
+        """Closes what pika leaves open if it loses a connection outside of a call, such as while connecting. Idempotent."""
+        self._cleanup()  # type: ignore[attr-defined]
+
     def _end(self) -> None:
-        self._impl._terminate_stream(StreamLostError("Timeout"))  # noqa: SLF001
+        if not self._impl.is_closed:  # pika may have lost it in this very turn of its loop
+            self._impl._terminate_stream(StreamLostError("Timeout"))  # noqa: SLF001
 
 
 class QuickConnection(SelectConnection):
@@ -106,14 +118,20 @@ class QuickConnection(SelectConnection):
         super()._on_data_available(buffer[start:])  # type: ignore[misc]
 
 
-class Unreadable(spec.BasicProperties):
+class Received(spec.BasicProperties):
+    """The properties of a message, with their encoding as it arrived."""
+
+    __slots__ = ("encoded",)  # pika compares and shows what is in __dict__
+    encoded: bytes
+
+
+class Unreadable(Received):
     """The properties of a message whose headers pika cannot decode, which would otherwise end the connection."""
 
     def __init__(self, error: Exception, encoded: bytes = b"") -> None:
         super().__init__()
         self.error = error
         self.encoded = encoded
-        """The properties as they were sent."""
 
 
 _PREFIX = struct.Struct(">BHL")  # frame type, channel, payload size
@@ -131,11 +149,12 @@ def _frame_end(buffer: bytes, start: int) -> int:
 
 
 def _properties(buffer: bytes, start: int, end: int) -> spec.BasicProperties:
-    properties = spec.BasicProperties()
+    properties = Received()
+    properties.encoded = buffer[start:end]
     try:
         properties.decode(buffer, start)
     except Exception as error:  # noqa: BLE001 -- whatever pika trips over
-        return Unreadable(error, buffer[start:end])
+        return Unreadable(error, properties.encoded)
     return properties
 
 

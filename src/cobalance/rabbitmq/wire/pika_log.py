@@ -14,7 +14,7 @@ import pika.adapters.blocking_connection
 import pika.adapters.select_connection  # noqa: F401 -- both, so that all their loggers are there
 
 from cobalance.rabbitmq.wire.pika_internals import host_resolved_by
-from cobalance.threads.log_lines import divert
+from cobalance.threads.log_lines import contain, divert
 
 
 class _Ours(threading.local):
@@ -42,10 +42,14 @@ class OurHost(str):
 
 def lowered(record: logging.LogRecord) -> bool:
     """A logger's filter: lowers our records to DEBUG."""
-    if not (_ours.depth or isinstance(host_resolved_by(threading.current_thread()), OurHost)):
+    if not _is_ours():
         return True
     record.levelno, record.levelname = logging.DEBUG, "DEBUG"
     return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
+
+
+def _is_ours() -> bool:
+    return bool(_ours.depth) or isinstance(host_resolved_by(threading.current_thread()), OurHost)
 
 
 # A logger's filter does not see the records of its descendants.
@@ -53,3 +57,4 @@ for _name in list(logging.root.manager.loggerDict):
     if _name.startswith("pika."):
         logging.getLogger(_name).addFilter(lowered)
         logging.getLogger(_name).addFilter(divert)
+        contain(logging.getLogger(_name), _is_ours)

@@ -13,8 +13,9 @@ If a connection ends other than by silence, TCP reports it at once.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
+
+from cobalance.group.clock import monotonic_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +39,7 @@ class Proof:
     @property
     def holds(self) -> bool:
         """Read from the clock, so that a process that was frozen sees at once that it no longer holds. Any thread."""
-        return time.monotonic() < self._until
+        return monotonic_ms() / 1000 < self._until
 
     def begin(self) -> None:
         """Sends the first request, on a channel of its own."""
@@ -47,7 +48,7 @@ class Proof:
     def _ask(self, channel: Channel) -> None:
         """Sets a prefetch limit for consumers that this channel never has: without effect, and always answered."""
         if channel.is_open:
-            asked_at = time.monotonic()
+            asked_at = monotonic_ms() / 1000
             channel.basic_qos(prefetch_count=1, callback=lambda _: self._answered(channel, asked_at))
 
     def _answered(self, channel: Channel, asked_at: float) -> None:
@@ -57,7 +58,7 @@ class Proof:
         self._at(asked_at + ASKED_EVERY * self._heartbeat_s, lambda: self._ask(channel))
 
     def _at(self, due: float, job: Callable[[], None]) -> None:
-        self._connection.call_later(max(0.0, due - time.monotonic()) * 1000, job)
+        self._connection.call_later(max(0.0, due - monotonic_ms() / 1000) * 1000, job)
 
     def _look(self) -> None:
         holds = self.holds

@@ -16,7 +16,7 @@ import anyio
 
 from cobalance.backoff import Backoff
 from cobalance.errors import CobalanceError, Unreachable
-from cobalance.group.engine import monotonic_ms
+from cobalance.group.clock import monotonic_ms
 from cobalance.group.event_log import seconds
 from cobalance.threads.worker_threads import in_thread
 

@@ -1,4 +1,4 @@
-"""Valid options of consumers and publishers. The bounds are RabbitMQ's, or beyond any sensible value."""
+"""Valid options of consumers, publishers and the drop-in. The bounds are RabbitMQ's, or beyond any sensible value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from cobalance.coordinator.open import check_redis_url, check_transport
 from cobalance.errors import UsageError
-from cobalance.limits import check_callable, check_integer, check_kind, check_names, check_number
+from cobalance.limits import check_callable, check_flag, check_integer, check_kind, check_names, check_number
 from cobalance.names import validate_name
 from cobalance.rabbitmq.model.batches import Batch
 from cobalance.rabbitmq.model.queues import Queue
@@ -69,9 +69,12 @@ def _retries(name: str, value: object) -> None:
         check_integer(name, value, most=1_000_000_000)
 
 
-def _flag(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise UsageError(f"{name} is {value!r}: give True or False")
+def _meter(name: str, value: object) -> None:
+    if value is not None and not all(
+        callable(getattr(value, it, None)) for it in ("attach", "begun", "ended", "settled")
+    ):
+        kind = type(value).__name__
+        raise UsageError(f"{name} is an object of type {kind}: give a ProcessMetrics, or what has its methods")
 
 
 def _prefix(name: str, value: object) -> None:
@@ -88,7 +91,8 @@ CHECKS: dict[str, Check] = {
     "max_in_flight": _optional(_count(1, 1_000_000_000)),
     "max_in_flight_per_partition": _optional(_count(1, 1_000_000_000)),
     "retries": _retries,
-    "require_guard": _flag,
+    "require_guard": check_flag,
+    "crash_detection": check_flag,
     "batch": partial(check_kind, kind=Batch, optional=True),
     "streams": partial(check_kind, kind=StreamSettings, optional=True),
     "settings": partial(check_kind, kind=GroupSettings, optional=True),
@@ -97,7 +101,8 @@ CHECKS: dict[str, Check] = {
     "on_revoked": check_callable,
     "on_lost": check_callable,
     "on_failure": check_callable,
-    "log_exceptions": _flag,
+    "metrics": _meter,
+    "log_exceptions": check_flag,
     "redis_url": check_redis_url,
     "transport": check_transport,
     "key_prefix": _prefix,

@@ -1,0 +1,151 @@
+"""Decides whether a member whose last will was delivered is dead, with Redis as the second witness.
+
+RabbitMQ has closed its connection, which says nothing about its process. If that was killed, its kernel has closed the
+connections to Redis as well, a few milliseconds earlier or later; if it lives, it tells the coordinator at once that it
+has lost this connection. So the coordinator is asked to look at it several times in a row (``lua/suspect.lua``). Each
+look asks the member to call, if it listens. Its session ends at the last look of a row in which it did not listen, and
+did not call. Any sign of life begins the row anew, after a longer pause, a few times.
+
+The row is the moment that a living process has to connect again which has lost all its connections at once. A pause
+that becomes too long does not count: Redis or this process stood still, and perhaps the member with it. So on a busy
+machine the moment gets longer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from cobalance.coordinator.requests import Suspect
+from cobalance.errors import CobalanceError
+from cobalance.threads.log_lines import ServiceThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cobalance.coordinator.client import Coordinator, Sight
+
+log = logging.getLogger("cobalance.rabbitmq")
+
+LOOKS = 4
+"""In a row, all silent."""
+
+LOOK_EVERY_MS = 4
+"""The pause between two looks: a row takes three of them, and what the calls take."""
+
+WITHIN_MS = 20
+"""The longest pause that counts, from one look to the next on Redis's clock."""
+
+MOST_LIVES = 5
+"""After so many signs of life it is taken to live. The pauses before the next row double, from `LOOK_EVERY_MS` on."""
+
+MOST_LOOKS = 100
+"""A row that cannot be completed, since pauses become too long, is given up: the session decides."""
+
+
+class Suspicion:
+    """The looks at one member, without I/O. ``next_look`` says what to ask; ``saw`` takes the answer, and says how long
+    to wait before the next look, or None if there is none.
+    """
+
+    def __init__(self, member: str, connection: str) -> None:
+        self.member, self._connection = member, connection
+        self._looks = self._lives = self._in_row = 0
+        self._seen, self._last_ms = "", 0
+
+    def next_look(self) -> Suspect:
+        is_last = self._in_row >= LOOKS - 1
+        return Suspect(
+            member=self.member,
+            connection=self._connection,
+            seen=self._seen,
+            last_look_ms=self._last_ms,
+            within_ms=WITHIN_MS if is_last else 0,
+        )
+
+    def saw(self, sight: Sight) -> int | None:
+        self._looks += 1
+        if sight.verdict not in ("SILENT", "ALIVE") or self._looks == MOST_LOOKS:
+            return None
+        if sight.verdict == "ALIVE":
+            return self._lives_on()
+        in_time = sight.now_ms - self._last_ms <= WITHIN_MS
+        self._in_row = self._in_row + 1 if self._in_row and in_time else 1
+        self._seen, self._last_ms = sight.seen, sight.now_ms
+        return LOOK_EVERY_MS
+
+    def _lives_on(self) -> int | None:
+        self._lives += 1
+        self._in_row, self._seen = 0, ""
+        return None if self._lives == MOST_LIVES else LOOK_EVERY_MS << self._lives
+
+
+class CrashWatch:
+    """Looks at members that may be dead, on a thread that exists only meanwhile. Any thread."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._lock = threading.Lock()
+        self._due: deque[tuple[float, Suspicion, Callable[[], object]]] = deque()
+        self._running = False
+
+    def suspect(self, member: str, connection: str, done: Callable[[], object]) -> None:
+        """Looks soon at a member that has lost this connection; calls `done` when that is decided, or cannot be."""
+        with self._lock:
+            self._due.append((time.monotonic(), Suspicion(member, connection), done))
+            first, self._running = not self._running, True
+        if first:
+            try:
+                ServiceThread(self._run, f"cobalance-{self._coordinator.group}-crashes").start()
+            except RuntimeError:  # too many threads: the session decides
+                with self._lock:
+                    given_up, self._due, self._running = self._due, deque(), False
+                for _, _, give_up in given_up:
+                    give_up()
+
+    def _run(self) -> None:
+        while (next_one := self._take()) is not None:
+            at, suspicion, done = next_one
+            time.sleep(max(0.0, at - time.monotonic()))
+            pause_ms = self._look(suspicion)
+            if pause_ms is None:
+                done()
+            else:
+                self._put(time.monotonic() + pause_ms / 1000, suspicion, done)
+
+    def _take(self) -> tuple[float, Suspicion, Callable[[], object]] | None:
+        with self._lock:
+            if not self._due:
+                self._running = False
+                return None
+            soonest = min(self._due, key=lambda it: it[0])
+            self._due.remove(soonest)
+            return soonest
+
+    def _put(self, at: float, suspicion: Suspicion, done: Callable[[], object]) -> None:
+        with self._lock:
+            self._due.append((at, suspicion, done))
+
+    def _look(self, suspicion: Suspicion) -> int | None:
+        try:
+            sight = self._coordinator.suspect(suspicion.next_look())
+        except CobalanceError:
+            return None
+        except Exception:  # a dead thread would go unnoticed, and nobody else be looked at
+            log.exception("group %s: a look at a member has failed: please report this", self._coordinator.group)
+            return None
+        pause_ms = suspicion.saw(sight)
+        if sight.verdict == "ENDED":
+            log.warning(
+                "group %s: the process of member %s is dead, as RabbitMQ and Redis have seen; its session was ended",
+                *(self._coordinator.group, suspicion.member),
+            )
+        elif pause_ms is None:
+            log.debug(
+                "group %s: member %s lost RabbitMQ, and is not taken for dead (%s)",
+                *(self._coordinator.group, suspicion.member, sight.verdict),
+            )
+        return pause_ms

@@ -1,0 +1,277 @@
+"""A member's last will: a message that RabbitMQ delivers to another member once this one's connection is gone.
+
+```text
+last-will UUID              one a connection: the will, unacknowledged at its member
+      │ dead-lettered, as its time to live is 0: the connection was closed, and the will is nobody's
+      ▼
+last-wills.PREFIX GROUP     one a group, of which each member is a consumer: whichever gets the will looks after it
+```
+
+So nobody has to be elected, a watcher that dies hands its wills to the next one, and a member costs two consumers,
+however many there are. Measured, a will arrives 3.6 ms after a SIGKILL (8.3 ms at most, of 25).
+
+The will's queue is classic, and both queues are durable, as RabbitMQ 4 discourages others; wills are not, so a restart
+of RabbitMQ delivers none. A new connection has a new queue, as the old one's node may be down; RabbitMQ deletes it when
+it was without a consumer for a while.
+
+A connection that has published is blocked when RabbitMQ runs short of memory, and its acknowledgements with it. So the
+will is published over another connection, which is closed again at once. It is renewed long before RabbitMQ's
+``consumer_timeout`` closes the channel over it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import uuid
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pika import exceptions as pika_errors
+from pika.spec import BasicProperties
+
+from cobalance.errors import CobalanceError, Unreachable
+from cobalance.rabbitmq.model.queues import Argument, Queue
+from cobalance.rabbitmq.topics.admin import connected
+from cobalance.rabbitmq.wire.failures import channel_lost, loss_reason
+from cobalance.rabbitmq.wire.pika_internals import bare_close
+from cobalance.threads.log_lines import ServiceThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pika.channel import Channel
+
+    from cobalance.rabbitmq.topics.admin import Admin
+    from cobalance.rabbitmq.wire.connection import BrokerConnection
+
+log = logging.getLogger("cobalance.rabbitmq")
+
+ENOUGH_CHANNELS = 100
+"""Where fewer are allowed, all of them are left to the queues."""
+
+UNUSED_MS, GROUP_UNUSED_MS = 60_000, 3_600_000
+"""How long a will's queue, and the group's, exist without a consumer."""
+
+RENEWED_MS = 600_000
+"""RabbitMQ's ``consumer_timeout`` is half an hour."""
+
+AGAIN_MS = 5_000
+"""After a channel that was lost alone, and what the system refused."""
+
+PATIENCE_S = 10.0
+"""How long RabbitMQ may take to make a channel and two consumers."""
+
+MOST_BYTES = 255
+"""Of a queue's name."""
+
+
+def wills_queue(group: str, prefix: str) -> Queue:
+    """Where the wills of a group's dead members go. No name of a user's queue has a blank."""
+    name = f"last-wills.{prefix} {group}"
+    if len(name.encode()) > MOST_BYTES:
+        name = f"last-wills.{hashlib.sha256(name.encode()).hexdigest()}"
+    return Queue(name, {"x-queue-type": "classic", "x-expires": GROUP_UNUSED_MS})
+
+
+def _will_queue(wills: Queue) -> Queue:
+    arguments: dict[str, Argument] = {"x-queue-type": "classic", "x-expires": UNUSED_MS, "x-message-ttl": 0}
+    target = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": wills.name}
+    return Queue(f"last-will {uuid.uuid4().hex}", {**arguments, **target})
+
+
+class LastWill:
+    """Keeps this member's will with RabbitMQ, and receives those of others. Any thread, unless noted.
+
+    Args:
+        connection: the one on which the member consumes, so that the will tells of its end.
+        on_heard: called with a member whose will was delivered, which of its connections is gone, and with what to call
+            once that was looked after; on the I/O thread.
+    """
+
+    def __init__(
+        self,
+        wills: Queue,
+        connection: BrokerConnection,
+        amqp_url: str,
+        on_heard: Callable[[str, str, Callable[[], object]], None],
+    ) -> None:
+        self._wills, self._connection, self._url, self._on_heard = wills, connection, amqp_url, on_heard
+        self._lock = threading.Lock()
+        self._wanted = self._running = self._is_over = False
+        self._member = self._of = ""
+        self._channel: Channel | None = None
+        self._queue = ""
+        self._held: int | None = None
+        self._written: tuple[Channel, str] | None = None
+        """What was published last, to be received on which channel."""
+        self._turn = 0
+        self._refused = ""
+
+    def keep(self, member: str = "", connection: str = "") -> None:
+        """Has RabbitMQ keep the will of this member for this connection, or of the same as before; without a member, only
+        receives those of others. Returns at once; without RabbitMQ there is no will until this is called again.
+        """
+        with self._lock:
+            self._member, self._of = member or self._member, connection or self._of
+            self._wanted = not self._is_over
+            first, self._running = not self._running, True
+        if first:
+            try:
+                ServiceThread(self._run, f"{self._connection.name} last will").start()
+            except RuntimeError:  # the system gives no more threads
+                self._running = False
+                self._keep_later()
+
+    def withdraw(self) -> None:
+        """This member leaves: its will is deleted."""
+        with self._lock:
+            self._is_over, self._wanted = True, False
+        self._connection.submit(self._delete)
+
+    def _run(self) -> None:
+        while self._take():
+            try:
+                self._write()
+            except (CobalanceError, pika_errors.AMQPError) as error:
+                self._report(error)
+                if isinstance(error, Unreachable):  # or the system gives no descriptor
+                    self._keep_later()
+            except Exception:  # a dead thread would go unnoticed, and no other will be kept
+                log.exception("%s: its last will has failed: please report this", self._connection.name)
+
+    def _keep_later(self) -> None:
+        """Unless the connection is gone by then: the next one has its own will."""
+        self._connection.submit(lambda: self._connection.call_later(AGAIN_MS, self.keep))
+
+    def _take(self) -> bool:
+        with self._lock:
+            self._running, self._wanted = self._wanted, False
+        return self._running
+
+    def _report(self, error: Exception) -> None:
+        """Once for each reason; that RabbitMQ is away is reported by the connection."""
+        if not isinstance(error, Unreachable) and str(error) != self._refused:
+            self._refused = str(error)
+            log.warning(
+                "%s: a process that dies is noticed only when its session ends, as no last will can be kept: %s Permit it (configure, "
+                "write and read on queues last-will.*, write on exchange amq.default), or give crash_detection=False",
+                *(self._connection.name, error),
+            )
+
+    def _write(self) -> None:
+        allowed = self._connection.channels_allowed
+        if not self._connection.is_open or (allowed is not None and allowed < ENOUGH_CHANNELS):
+            return
+        with connected(self._url) as admin:
+            if self._channel is None:
+                queue = _will_queue(self._wills)
+                admin.declare(self._wills)
+                admin.declare(queue)
+                self._consume(queue.name)
+            self._publish(admin)
+
+    def _publish(self, admin: Admin) -> None:
+        channel, will = self._channel, f"{self._member} {self._of}"
+        if channel is None or not self._member or self._is_over or self._written == (channel, will):
+            return
+        admin.call(self._queue, lambda it: _publish(it, self._queue, will))
+        self._written = channel, will
+
+    def _consume(self, queue: str) -> None:
+        """Returns once RabbitMQ has both consumers.
+
+        Raises:
+            CobalanceError: why it has not.
+        """
+        ready: Future[None] = Future()
+        if not self._connection.submit(partial(self._open, queue, ready)):
+            raise channel_lost(queue, "the connection was lost")
+        try:
+            ready.result(PATIENCE_S)
+        except (pika_errors.AMQPError, TimeoutError) as error:
+            raise channel_lost(queue, loss_reason(error)) from None
+
+    # Everything below runs on the I/O thread.
+
+    def _open(self, queue: str, ready: Future[None]) -> None:
+        def consume(channel: Channel) -> None:
+            channel.basic_consume(queue, self._hold)
+            channel.basic_consume(self._wills.name, self._hear, callback=lambda _: consumed(channel))
+
+        def consumed(channel: Channel) -> None:
+            self._channel, self._queue, self._held = channel, queue, None
+            if not ready.done():
+                ready.set_result(None)
+            self._turn += 1
+            self._connection.call_later(RENEWED_MS, partial(self._renew, self._turn))
+
+        def closed(channel: Channel, reason: Exception) -> None:
+            self._closed(channel)
+            if not ready.done():
+                ready.set_exception(reason)
+
+        try:
+            channel = self._connection.open_channel(consume)
+        except pika_errors.AMQPError as error:
+            ready.set_exception(error)
+            return
+        channel.add_on_close_callback(closed)
+        channel.add_on_cancel_callback(lambda _: bare_close(channel))  # the queue, or its node, is gone
+        self._connection.add_end_listener(lambda _: self._closed(channel))
+
+    def _hold(self, channel: Channel, method: Any, properties: object, body: bytes) -> None:
+        """The new will takes the place of the one before."""
+        del properties
+        member, _, connection = body.decode(errors="replace").partition(" ")
+        if not connection or _process(member) != _process(self._member):
+            channel.basic_ack(method.delivery_tag)
+            log.debug("%s: a message in its queue is no will of its own", self._connection.name)
+            return
+        if self._held is not None:
+            channel.basic_ack(self._held)
+        self._held = method.delivery_tag
+        log.debug("%s: RabbitMQ keeps the last will of member %s", self._connection.name, member)
+
+    def _hear(self, channel: Channel, method: Any, properties: object, body: bytes) -> None:
+        del properties
+
+        def acknowledge() -> None:
+            if channel.is_open:
+                channel.basic_ack(method.delivery_tag)
+
+        member, _, connection = body.decode(errors="replace").partition(" ")
+        if not connection or _process(member) == _process(self._member):  # ours, of the connection before
+            acknowledge()
+        else:
+            self._on_heard(member, connection, lambda: self._connection.submit(acknowledge))
+
+    def _renew(self, turn: int) -> None:
+        if turn == self._turn and self._channel is not None:
+            self._connection.call_later(RENEWED_MS, partial(self._renew, turn))
+            self._written = None
+            self.keep()
+
+    def _closed(self, channel: Channel) -> None:
+        if self._channel is channel:
+            self._channel = self._held = None
+            if not self._is_over:
+                self._connection.call_later(AGAIN_MS, self.keep)
+
+    def _delete(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None and channel.is_open:
+            channel.queue_delete(self._queue)
+
+
+def _process(member: str) -> str:
+    """A member's id is its process's name and a count."""
+    return member.rpartition(".")[0]
+
+
+def _publish(channel: Any, queue: str, will: str) -> None:
+    """Not persistent, so that RabbitMQ's restart delivers no will."""
+    channel.confirm_delivery()
+    channel.basic_publish("", queue, will.encode(), BasicProperties(delivery_mode=1))

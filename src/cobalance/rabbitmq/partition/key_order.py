@@ -1,0 +1,120 @@
+"""Which messages of a partition may be begun, where order is kept by key: of each key one at a time, oldest first.
+
+    ready ──take──▶ begun ──finish──▶ gone; the next of its key is ready
+      ▲               │
+      │            put back
+      ├───────────────┤
+      └──── due ◀── waiting (it failed, and is tried again later)
+
+A key in any of these states has one line: its messages in order of arrival. Those that were taken stay first in it until
+they are finished, so that nothing behind them can be begun, however they end. Pure; not thread-safe.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+
+class Keyed(Protocol):
+    """What is ordered."""
+
+    @property
+    def key(self) -> Hashable:
+        """What order is kept by."""
+
+    @property
+    def tag(self) -> int:
+        """Its place in the order of arrival."""
+
+
+T = TypeVar("T", bound=Keyed)
+
+
+class KeyOrder(Generic[T]):
+    """The messages of one partition that are not finished. `now` and times are monotonic ms."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Hashable, deque[T]] = {}
+        self._taken: dict[Hashable, int] = {}
+        """Of each key at work, how many messages were taken together."""
+        self._ready: list[tuple[int, Hashable]] = []
+        """A heap of the first tags of lines, so that the oldest message goes first."""
+        self._later: list[tuple[float, int, Hashable]] = []
+        """A heap of the lines that wait, by time."""
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def add(self, item: T) -> None:
+        """A message has arrived, behind all others."""
+        line = self._lines.get(item.key)
+        if line is None:
+            self._lines[item.key] = deque((item,))
+            heappush(self._ready, (item.tag, item.key))
+        else:
+            line.append(item)
+
+    def take(self, now: float) -> T | None:
+        """Begins the oldest message whose turn it is; None if nothing may be begun."""
+        while self._later and self._later[0][0] <= now:
+            _, tag, key = heappop(self._later)
+            heappush(self._ready, (tag, key))
+        if not self._ready:
+            return None
+        _, key = heappop(self._ready)
+        self._taken[key] = 1
+        return self._lines[key][0]
+
+    def take_next(self, key: Hashable) -> T | None:
+        """Begins the next message of a key together with those taken before; None if there is none."""
+        line, taken = self._lines[key], self._taken[key]
+        if len(line) == taken:
+            return None
+        self._taken[key] += 1
+        return line[taken]
+
+    def finish(self, key: Hashable) -> None:
+        """What was taken of this key is finished, or given up."""
+        line = self._lines[key]
+        for _ in range(self._taken.pop(key)):
+            line.popleft()
+        if line:
+            heappush(self._ready, (line[0].tag, key))
+        else:
+            del self._lines[key]
+
+    def put_back(self, key: Hashable, items: Sequence[T], at: float | None = None) -> None:
+        """Of what was taken of this key, these are unfinished: they come first again, not before a time if one is given."""
+        line = self._lines[key]
+        for _ in range(self._taken.pop(key)):
+            line.popleft()
+        line.extendleft(reversed(items))
+        if at is None:
+            heappush(self._ready, (line[0].tag, key))
+        else:
+            heappush(self._later, (at, line[0].tag, key))
+
+    def is_ready(self, now: float) -> bool:
+        """Whether something may be begun."""
+        return bool(self._ready) or (bool(self._later) and self._later[0][0] <= now)
+
+    def next_in(self, now: float) -> float | None:
+        """How long until the next message that waits is due; None if none waits."""
+        return max(0.0, self._later[0][0] - now) if self._later else None
+
+    def clear(self) -> list[T]:
+        """Removes and returns everything that was not taken."""
+        left = []
+        for key, line in list(self._lines.items()):
+            taken = self._taken.get(key, 0)
+            while len(line) > taken:
+                left.append(line.pop())
+            if not line:
+                del self._lines[key]
+        self._ready, self._later = [], []
+        return left

@@ -1,0 +1,224 @@
+"""Last wills on a real RabbitMQ: who gets them, and when there are none."""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import anyio
+import anyio.to_thread
+import pytest
+from pika.adapters.select_connection import IOLoop
+from tests.consumers import channel, until
+from tests.names import unique
+from tests.rabbitmq.wire.test_shortages import NO_FILE, NO_THREAD, Shortage
+
+from cobalance.rabbitmq.consume import last_will
+from cobalance.rabbitmq.consume.last_will import ENOUGH_CHANNELS, LastWill, wills_queue
+from cobalance.rabbitmq.model.queues import Queue
+from cobalance.rabbitmq.topics.admin import connected
+from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.threads.log_lines import ServiceThread
+
+PATIENCE_S = 30.0
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Process:
+    """A connection with a last will, and what it hears of others."""
+
+    def __init__(self, url: str, wills: Queue) -> None:
+        self.heard: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.connection = BrokerConnection(url, unique("wills"))
+        self.connection.connect()
+        self.will = LastWill(wills, self.connection, url, self._hear)
+
+    def _hear(self, member: str, connection: str, done: Callable[[], object]) -> None:
+        assert connection == f"connection of {member}"
+        self.heard.put(member)
+        done()
+
+    def die(self) -> None:
+        """Its connection ends without a word."""
+        loop = self.connection._loop
+        assert loop is not None
+        self.connection.submit(loop.stop)
+
+
+class Village:
+    """Processes of one group."""
+
+    def __init__(self, url: str, stack: ExitStack, log: pytest.LogCaptureFixture) -> None:
+        self.url, self._stack, self._log = url, stack, log
+        self.wills = wills_queue(unique("group"), "cobalance")
+
+    def process(self, options: str = "") -> Process:
+        it = Process(self.url + options, self.wills)
+        self._stack.callback(it.connection.close)
+        return it
+
+    async def keep(self, it: Process, member: str) -> None:
+        """Returns when RabbitMQ has this will."""
+        it.will.keep(member, f"connection of {member}")
+        await self.wait_kept(member)
+
+    async def wait_kept(self, member: str, times: int = 1) -> None:
+        """Returns when RabbitMQ has had it so often."""
+        await until(lambda: self._log.text.count(f"the last will of member {member}\n") == times)
+
+    def consumers(self) -> int:
+        """How many receive the wills of others."""
+        with connected(self.url) as admin:
+            state = admin.state(self.wills.name)
+            return 0 if state is None else state.consumers
+
+
+@pytest.fixture
+def village(amqp_url: str, caplog: pytest.LogCaptureFixture) -> Iterator[Village]:
+    caplog.set_level(logging.DEBUG, "cobalance.rabbitmq")
+    with ExitStack() as stack:
+        yield Village(amqp_url, stack, caplog)
+
+
+async def test_the_will_of_a_dead_process_is_heard(village: Village) -> None:
+    """By one of the others."""
+    a, b = village.process(), village.process()
+    await village.keep(a, "a.1")
+    await village.keep(b, "b.1")
+    a.die()
+    assert b.heard.get(timeout=PATIENCE_S) == "a.1"
+
+
+async def test_a_new_will_takes_the_place_of_the_one_before(village: Village) -> None:
+    """A process that has joined again is another member."""
+    a, b = village.process(), village.process()
+    for member in ("a.1", "a.2", "a.3"):
+        await village.keep(a, member)
+    await village.keep(b, "b.1")
+    a.die()
+    assert b.heard.get(timeout=PATIENCE_S) == "a.3"
+    await village.keep(village.process(), "c.1")
+    assert b.heard.empty()
+
+
+@pytest.mark.parametrize("body", [b"", b" ", b"\xff", b"a", b"b.1 connection of b.1"])
+async def test_what_is_no_will_of_this_process_costs_it_nothing(village: Village, body: bytes) -> None:
+    """Anything may publish to any queue. It neither ends the connection nor takes the place of the will."""
+    a, b = village.process(), village.process()
+    await village.keep(a, "a.1")
+    await village.keep(b, "b.1")
+    with channel(village.url) as it:
+        it.basic_publish("", a.will._queue, body, mandatory=True)
+    await until(lambda: "is no will" in village._log.text)
+    assert a.connection.is_open
+    a.die()
+    assert b.heard.get(timeout=PATIENCE_S) == "a.1"
+
+
+async def test_a_will_is_kept_once_there_is_a_thread_or_a_connection_for_it(
+    village: Village, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system may refuse either for a moment."""
+    monkeypatch.setattr(last_will, "AGAIN_MS", 1)
+    a, b = village.process(), village.process()
+    await village.keep(b, "b.1")
+    for kind, method, error in ((ServiceThread, "start", NO_THREAD), (IOLoop, "__init__", NO_FILE)):
+        shortage = Shortage(monkeypatch, kind, method, error)
+        shortage.lasts = True
+        a.will.keep(f"{kind.__name__}.1", f"connection of {kind.__name__}.1")
+        assert await anyio.to_thread.run_sync(shortage.met.wait, PATIENCE_S)
+        shortage.lasts = False
+        await village.wait_kept(f"{kind.__name__}.1")
+    a.die()
+    assert b.heard.get(timeout=PATIENCE_S) == "IOLoop.1"
+
+
+async def test_a_member_that_has_left_has_no_will(village: Village) -> None:
+    """Nobody looks after it: the next will that is heard is another one's."""
+    a, b, c = (village.process() for _ in range(3))
+    await village.keep(a, "a.1")
+    await village.keep(c, "c.1")
+    await village.keep(b, "b.1")
+    a.will.withdraw()
+    a.connection.close()
+    c.die()
+    assert b.heard.get(timeout=PATIENCE_S) == "c.1"
+    assert b.heard.empty()
+
+
+async def test_a_will_waits_for_somebody_who_hears_it(village: Village) -> None:
+    """Of the last process of a group the next one hears."""
+    a = village.process()
+    await village.keep(a, "a.1")
+    a.die()
+    b = village.process()
+    b.will.keep()
+    assert b.heard.get(timeout=PATIENCE_S) == "a.1"
+
+
+async def test_what_is_not_looked_after_is_handed_on(village: Village) -> None:
+    """The one who looks may die as well."""
+    a, b = village.process(), village.process()
+    b.will._on_heard = lambda member, *_: b.heard.put(member)
+    await village.keep(b, "b.1")
+    await village.keep(a, "a.1")
+    a.die()
+    assert b.heard.get(timeout=PATIENCE_S) == "a.1"
+    b.die()
+    c = village.process()
+    c.will.keep()
+    assert {c.heard.get(timeout=PATIENCE_S), c.heard.get(timeout=PATIENCE_S)} == {"a.1", "b.1"}
+
+
+async def test_ones_own_will_of_before_is_no_news(village: Village) -> None:
+    """A process that has lost RabbitMQ, and connects again, lives; its new connection has a will again."""
+    a = village.process()
+    await village.keep(a, "a.1")
+    a.die()
+    await until(lambda: not a.connection.is_open)
+    a.connection.connect()
+    await village.keep(a, "a.2")
+    b = village.process()
+    await village.keep(b, "b.1")
+    a.die()
+    assert b.heard.get(timeout=PATIENCE_S) == "a.2"
+    assert a.heard.empty()
+
+
+async def test_a_channel_that_is_lost_alone_is_opened_again(village: Village, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RabbitMQ closes it over a message that was not acknowledged for long."""
+    monkeypatch.setattr("cobalance.rabbitmq.consume.last_will.AGAIN_MS", 10)
+    a, b = village.process(), village.process()
+    await village.keep(a, "a.1")
+    await village.keep(b, "b.1")
+    lost = a.will._channel
+    assert lost is not None
+    a.connection.submit(lost.close)
+    assert b.heard.get(timeout=PATIENCE_S) == "a.1"
+    await village.wait_kept("a.1", times=2)
+    a.die()
+    assert b.heard.get(timeout=PATIENCE_S) == "a.1"
+
+
+async def test_where_channels_are_few_all_are_left_to_the_queues(village: Village) -> None:
+    """There is no will, and nobody hears those of others."""
+    few = village.process(f"?channel_max={ENOUGH_CHANNELS - 1}")
+    few.will.keep("a.1", "connection")
+    await village.keep(village.process(f"?channel_max={ENOUGH_CHANNELS}"), "b.1")
+    assert village.consumers() == 1
+
+
+def test_long_names_fit() -> None:
+    """RabbitMQ allows 255 bytes; groups do not share a queue."""
+    one, two = wills_queue("g" * 250, "p"), wills_queue("g" * 249 + "h", "p")
+    assert len(one.name) <= 255
+    assert one.name != two.name
+    assert wills_queue("g", "p").name != wills_queue("g", "q").name
