@@ -137,7 +137,10 @@ async def test_a_description_is_made_of_values(admin: GroupAdmin, name: str, red
         await member.wait_held(*NAMES[:2])
         await member.commit("films", 7)
         found = await anyio.to_thread.run_sync(admin.describe, name)
-        assert found == attrs.evolve(await member.describe(), members=found.members, resources=found.resources)
+        of_itself = await member.describe()
+        rows, at_ms = found.resources, found.at_ms
+        assert found == attrs.evolve(of_itself, members=found.members, resources=rows, at_ms=at_ms)
+        assert of_itself.at_ms >= found.at_ms
         tokens = {it.resource: it.token for it in member.tenures.values()}
     assert (found.name, found.state, found.settings) == (name, "Stable", SETTINGS)
     (it,) = found.members

@@ -137,6 +137,9 @@ def check_words(outcome: Outcome, *words: str) -> None:
         ),
         (("group", "list", "--redis-url", "http://:{secret}@{redis}"), USAGE, ("coordinator URL", "redis://")),
         (("publish", "t", "x", "--amqp-url", "http://u:{secret}@{amqp}"), USAGE, ("AMQP URL", "amqp://")),
+        (("group", "list", "--redis-url", "redis://:{secret}\udce9@{redis}"), USAGE, ("coordinator URL", "not valid")),
+        (("publish", "t", "x", "--amqp-url", "amqp://u:{secret}\udce9@{amqp}"), USAGE, ("AMQP URL", "not valid")),
+        (("topic", "list", "--management-url", "http://u:{secret}\udce9@{closed}"), USAGE, ("management URL",)),
         (("group", "list", "--redis-ur", "redis://:{secret}@{redis}"), USAGE, ("Unknown option",)),
     ],
 )

@@ -121,23 +121,24 @@ def test_ctrl_c_is_a_graceful_end_too(topic: str, group: str, urls: dict[str, st
     assert "Traceback" not in outcome.err
 
 
-def test_a_handler_that_fails_ends_the_command_in_one_line(
-    topic: str, group: str, urls: dict[str, str], folder: Path
+@pytest.mark.parametrize("option", ["--log-exceptions", "--no-log-exceptions"])
+def test_a_handler_that_fails_ends_the_command(
+    topic: str, group: str, urls: dict[str, str], folder: Path, option: str
 ) -> None:
-    """If requested: the line has the handler's error, where the message is, and what can be done."""
+    """If requested: the last line has the handler's error, where the message is, and what can be done. What the error
+    says, which may quote the message, is only shown if exceptions are logged.
+    """
     cobalance("publish", topic, "poison", environment=urls)
 
-    with running(
-        *consume(topic, group, "fail"), "--on-error", "raise", "--no-log-exceptions", folder=folder, environment=urls
-    ) as consumer:
-        outcome = consumer.wait()
+    with running(*consume(topic, group, "fail"), "--on-error", "raise", option, folder=folder, environment=urls) as it:
+        outcome = it.wait()
 
     assert outcome.code == 1
+    logs = option == "--log-exceptions"
+    error = "ValueError: two lines" if logs else "ValueError"
     last = outcome.err.splitlines()[-1]
-    assert last.startswith(
-        "error: The handler shop:fail failed (ValueError: two lines); its message stays in its queue."
-    )
-    assert "Traceback" not in outcome.err
+    assert last.startswith(f"error: The handler shop:fail failed ({error}); its message stays in its queue.")
+    assert ("two" in outcome.err) is ("Traceback" in outcome.err) is logs
 
 
 def by_heading(table: str) -> list[dict[str, str]]:
@@ -176,11 +177,11 @@ def test_describe_has_kafkas_columns(topic: str, group: str, urls: dict[str, str
                 "HOST",
                 "CLIENT-ID",
             ),
-            *("STATE", "AGE", "TOKEN", "DEADLINE-IN", "RESOURCE"),
+            *("STATE", "AGE", "TOKEN", "DEADLINE-IN", "VERDICT", "RESOURCE"),
         ]
         assert [row["PARTITION"] for row in rows] == ["0", "1", "2"]
         quiet = {"CURRENT-OFFSET": "-", "LOG-END-OFFSET": "-", "LAG": "0", "IN-FLIGHT": "0", "OLDEST": "-"}
-        each = {"GROUP": group, "TOPIC": topic, "STATE": "held", **quiet}
+        each = {"GROUP": group, "TOPIC": topic, "STATE": "held", "VERDICT": "OK", **quiet}
         assert all(row.items() >= each.items() for row in rows)
 
         members = cobalance("group", "describe", group, "--members", "--wide", environment=urls)

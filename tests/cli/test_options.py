@@ -78,6 +78,7 @@ NUMBERS: list[tuple[Callable[..., object], str, tuple[Any, ...]]] = [
 
 KINDS: list[tuple[Callable[..., object], str, tuple[Any, ...]]] = [
     *((make, "require_guard", ("no", 1, None)) for make in (consumer, dropin)),
+    *((make, "crash_detection", ("no", 1, None)) for make in (consumer, dropin)),
     *((make, "streams", ("first", {})) for make in (consumer, dropin)),
     *((make, "settings", ({"session_timeout_ms": 1}, 5)) for make in (group, consumer, dropin)),
     *((make, "member", (5, GroupSettings())) for make in (group, consumer, dropin)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.cli_process import cobalance
 from tests.consumers import bodies_in, channel, new_topic
@@ -21,6 +23,16 @@ def test_a_line_that_cannot_be_read(amqp_url: str) -> None:
         told == "lines confirmed: 2 of 2 sent. To publish the others: sed -n '3,$p' FILE, piped into the same command"
     )
     assert "Line 3 of standard input has no tab" in error
+
+
+def test_a_body_that_is_no_utf_8(amqp_url: str) -> None:
+    """It is published byte by byte as the shell passes it on, as it would be from standard input."""
+    with new_topic(amqp_url, 1) as topic:
+        outcome = cobalance("publish", topic.name, "caf\udce9", environment={"COBALANCE_AMQP_URL": amqp_url})
+        assert outcome.code == 0, outcome.err
+        with channel(amqp_url) as it:
+            body: Any = it.basic_get(topic.queue_names[0], auto_ack=True)[2]
+        assert body == b"caf\xe9"
 
 
 def test_a_partition_that_takes_nothing(amqp_url: str) -> None:

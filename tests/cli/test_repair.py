@@ -114,18 +114,27 @@ def test_what_a_call_left_that_died_is_said_to_be_mended(place: Place) -> None:
 
 
 def test_totals_that_were_out_of_place_are_shown(place: Place) -> None:
-    """The group's keys were changed by hand."""
+    """The group's keys were changed by hand, in a way that no call notices."""
     before = place.state()
-    place.admin.hset(place.key("state"), mapping={"total": 9, "classes": "1=4"})
+    place.admin.hset(place.key("state"), mapping={"total": 2, "classes": "1=4"})
     place.admin.zremrangebyrank(place.key("owned"), 0, 0)
     mended = place.cli("repair")
     assert mended.out.splitlines() == [
         f"{place.group} has been rebuilt from its records; this has changed:",
         "  classes: 1=4 → 1=1",
-        "  total: 9 → 3",
+        "  total: 2 → 3",
         "  owned: 2 → 3",
     ]
     assert place.state() == before
+
+
+def test_resources_that_are_neither_owned_nor_free_are_mended_by_the_next_call(place: Place) -> None:
+    """So there is nothing left to be repaired on demand."""
+    before = place.state()
+    place.admin.zremrangebyrank(place.key("owned"), 0, 0)
+    assert place.state() == before
+    again = place.cli("repair")
+    assert again.out == f"{place.group} has been rebuilt from its records; nothing was out of place.\n"
 
 
 def first_failure(place: Place) -> str:

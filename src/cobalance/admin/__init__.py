@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from cobalance import lazy
 
 if TYPE_CHECKING:
-    from cobalance.admin.backlog import Backlog
     from cobalance.admin.group_admin import GroupAdmin, Resumed
     from cobalance.admin.offset_plan import Shift, StreamReset, Target
     from cobalance.coordinator.client import Repaired
     from cobalance.description import (
+        Backlog,
         GroupDescription,
         GroupState,
         LetGo,
@@ -21,11 +21,11 @@ else:
     __getattr__, __dir__ = lazy.exports(
         __name__,
         {
-            "cobalance.admin.backlog": ["Backlog"],
             "cobalance.admin.group_admin": ["GroupAdmin", "Resumed"],
             "cobalance.admin.offset_plan": ["Shift", "StreamReset", "Target"],
             "cobalance.coordinator.client": ["Repaired"],
             "cobalance.description": [
+                "Backlog",
                 "GroupDescription",
                 "GroupState",
                 "LetGo",

@@ -10,22 +10,26 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from cobalance.coordinator.client import Coordinator, Repaired
 from cobalance.coordinator.keys import DEFAULT_PREFIX
-from cobalance.coordinator.open import check_redis_url, check_transport, open_transport
+from cobalance.coordinator.open import DEFAULT_REDIS_URL, check_redis_url, check_transport, open_transport
 from cobalance.coordinator.transport import Transport
 from cobalance.description import GroupDescription
 from cobalance.errors import CobalanceError, GroupActive, QueueMissing, UsageError
-from cobalance.journal import Journal
+from cobalance.journal import Journal, with_gaps
 from cobalance.lazy import importing
 from cobalance.limits import check_kind, check_names
 from cobalance.names import validate_name
-from cobalance.rabbitmq.wire.address import check_amqp_url, check_management_url
+from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL, check_amqp_url, check_management_url
 from cobalance.settings import GroupSettings
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from cobalance.admin.backlog import Backlog
     from cobalance.admin.offset_plan import StreamReset, Target
+    from cobalance.description import Backlog
+    from cobalance.operate.backlog import Broker
+    from cobalance.operate.doctor import Finding
+    from cobalance.operate.group_metrics import GroupMetrics
+    from cobalance.operate.watch import Watch
 
 log = logging.getLogger("cobalance")
 
@@ -60,9 +64,9 @@ class GroupAdmin:
 
     def __init__(
         self,
-        redis_url: str = "redis://127.0.0.1:6379/0",
+        redis_url: str = DEFAULT_REDIS_URL,
         *,
-        amqp_url: str = "amqp://guest:guest@127.0.0.1:5672/%2F",
+        amqp_url: str = DEFAULT_AMQP_URL,
         management_url: str | None = None,
         key_prefix: str = DEFAULT_PREFIX,
         transport: Transport | None = None,
@@ -142,6 +146,48 @@ class GroupAdmin:
         """A snapshot of a group: settings, members, resources, declared lists, and resources that have left it."""
         return GroupDescription.read(self._of(group))
 
+    def snapshot(self, group: str, *, on_unknown: Callable[[str], object] = lambda _: None) -> GroupDescription:
+        """The same with what is left to do, according to RabbitMQ and the members, which have half a second to tell. A
+        verdict is given where none needs a history; see :meth:`watch`.
+
+        Args:
+            group: its name.
+            on_unknown: called with an explanation of what could not be found out. RabbitMQ being unreachable is such a
+                thing, and no error; ``servers`` of the result has it, too.
+        """
+        with importing:
+            from cobalance.operate.group_snapshot import read_snapshot
+
+        return read_snapshot(self._of(group), self._broker(), on_unknown=on_unknown)
+
+    def watch(self, group: str, *, on_unknown: Callable[[str], object] = lambda _: None) -> Watch:
+        """For looking at a group repeatedly: gives snapshots with verdicts, and to any number of threads at the price of
+        one. Valid until this admin is closed.
+        """
+        with importing:
+            from cobalance.operate.watch import Watch
+
+        return Watch(self._of(group), self._broker(), on_unknown=on_unknown)
+
+    def metrics(self, *groups: str, partitions: bool = False) -> GroupMetrics:
+        """A Prometheus collector of these groups, or of all: ``registry.register(admin.metrics())``. Needs the extra
+        ``metrics``. Valid until this admin is closed.
+
+        Args:
+            groups: their names; by default all that there are at each scrape.
+            partitions: also show the lag of each partition, which may be many series.
+        """
+        with importing:
+            from cobalance.operate.group_metrics import GroupMetrics
+            from cobalance.operate.tally import Tally
+
+        return GroupMetrics(
+            (lambda: [name for name in self.list() if name in groups]) if groups else self.list,
+            self.watch,
+            lambda group: Tally(Journal(self._transport, group, key_prefix=self._prefix)),
+            partitions=partitions,
+        )
+
     def lag(self, group: str) -> dict[str, int | None]:
         """The remaining work of each resource: a queue's unacknowledged messages, a stream's messages after the
         committed offset. ``None`` if unknown, for instance if it is not a queue.
@@ -149,13 +195,12 @@ class GroupAdmin:
         Raises:
             CobalanceError: RabbitMQ cannot be queried.
         """
-        return {name: backlog.lag for name, backlog in self.backlogs(self.describe(group)).items()}
+        return {name: backlog.lag for name, backlog in self._backlogs(group).items()}
 
     def backlogs(
         self, description: GroupDescription, *, on_unknown: Callable[[str], object] = lambda _: None
     ) -> dict[str, Backlog]:
-        """The remaining work of each resource, and how much of it is in flight. Asks the members, for half a second at
-        most.
+        """The remaining work of each resource of a description, as it is now; :meth:`snapshot` has both in one.
 
         Args:
             description: of the group.
@@ -165,11 +210,38 @@ class GroupAdmin:
         Raises:
             CobalanceError: RabbitMQ cannot be queried.
         """
-        with importing:
-            from cobalance.admin.backlog import read_backlogs
+        found = self._backlogs(description.name, on_unknown)
+        return {row.name: found[row.name] for row in description.resources if row.name in found}
 
-        coordinator = self._of(description.name)
-        return read_backlogs(description, coordinator, self._amqp_url, self._management_url, on_unknown)
+    def _backlogs(self, group: str, on_unknown: Callable[[str], object] = lambda _: None) -> Mapping[str, Backlog]:
+        reports = self._of(group).ask_in_flight()
+        return self._broker().read_backlogs(self.describe(group), reports, on_unknown).by_resource
+
+    def explain(
+        self, group: str, resource: str | None = None, *, on_unknown: Callable[[str], object] = lambda _: None
+    ) -> Sequence[str]:
+        """Why a resource, or by default the group, is as it is, in sentences: where it is, why it moved there, what it
+        waits for.
+
+        Raises:
+            UsageError: there is no such resource.
+        """
+        with importing:
+            from cobalance.operate.explanation import Explanation
+            from cobalance.operate.moves import Account
+
+        found = self.snapshot(group, on_unknown=on_unknown)
+        entries = (entry for entry in self.journal(group).entries() if entry.at_ms <= found.at_ms)
+        return Explanation(found, Account.read(with_gaps(entries), resource)).sentences()
+
+    def examine(self, *groups: str) -> Sequence[Finding]:
+        """Checks both servers and these groups, by default all, and says what to do; ``cobalance doctor`` shows it.
+        Changes nothing. What cannot be reached is a finding, and no error.
+        """
+        with importing:
+            from cobalance.operate.doctor import Doctor
+
+        return Doctor(self._transport, self._broker(), self._prefix).examine(*groups)
 
     def journal(self, group: str) -> Journal:
         """What happened in the group, and why."""
@@ -287,6 +359,12 @@ class GroupAdmin:
 
     def _of(self, group: str) -> Coordinator:
         return Coordinator(self._transport, group, key_prefix=self._prefix)
+
+    def _broker(self) -> Broker:
+        with importing:
+            from cobalance.operate.backlog import Broker
+
+        return Broker(amqp_url=self._amqp_url, management_url=self._management_url)
 
     def _remember_halted(self, group: str, names: Iterable[str]) -> None:
         """Before they are resumed, since a member may look at once; nobody looks while they are halted."""

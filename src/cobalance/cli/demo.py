@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from cobalance.demo import DemoOptions, run_demo
+from cobalance.rabbitmq.consume.key_settings import Order
 
 
 def demo(
@@ -21,6 +22,9 @@ def demo(
     queue_type: Annotated[
         Literal["classic", "quorum"], Parameter(name="--type", help="Type of the queues.")
     ] = "classic",
+    order: Annotated[
+        Order, Parameter(help="key handles messages of different keys side by side, those of one in order.")
+    ] = "partition",
     seed: Annotated[int, Parameter(help="Determines keys, their order, which process leaves and which is killed.")] = 1,
     keep: Annotated[bool, Parameter(negative="", help="Keep the topic, the group and the logs.")] = False,
     json: Annotated[Path | None, Parameter(help="Also write the verdict to this file.")] = None,
@@ -36,6 +40,7 @@ def demo(
         messages=messages,
         partitions=partitions,
         queue_type=queue_type,
+        order=order,
         seed=seed,
         keep=keep,
         json_file=json,

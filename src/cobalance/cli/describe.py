@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
+import attrs
 from cyclopts import Parameter
 
-from cobalance.admin import Backlog, GroupAdmin, GroupDescription, LetGo, MemberDescription, ResourceDescription
-from cobalance.cli.options import DEFAULT_AMQP_URL, THIS_REDIS, AmqpUrl, Json, ManagementUrl, Name, RedisOptions
-from cobalance.cli.output import Cell, print_json, print_table, remark, seconds, split_resource
-from cobalance.errors import CobalanceError, UsageError
+from cobalance.admin import GroupDescription, LetGo, MemberDescription, ResourceDescription
+from cobalance.cli.options import THIS_REDIS, AmqpUrl, Json, ManagementUrl, Name, RedisOptions
+from cobalance.cli.output import Cell, seconds
+from cobalance.cli.watching import Page, Watching
+from cobalance.cli.watching import watch as watch_pages
+from cobalance.errors import UsageError
+from cobalance.names import split_resource
+from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 
 Row = dict[str, Any]
 
@@ -34,6 +40,7 @@ PARTITION_COLUMNS = {
     "AGE": "age_ms",
     "TOKEN": "token",
     "DEADLINE-IN": "deadline_in_ms",
+    "VERDICT": "verdict",
     "RESOURCE": "resource",
 }
 MEMBER_COLUMNS = {
@@ -62,10 +69,10 @@ STATE_COLUMNS = {
     "#MEMBERS": "members",
 }
 
-NARROW_PARTITIONS = ("RESOURCE", "STATE", "AGE", "CURRENT-OFFSET", "LAG", "IN-FLIGHT", "OLDEST", "CLIENT-ID")
+NARROW_PARTITIONS = ("RESOURCE", "STATE", "AGE", "CURRENT-OFFSET", "LAG", "IN-FLIGHT", "OLDEST", "VERDICT", "CLIENT-ID")
 NARROW_MEMBERS = ("CLIENT-ID", "GROUP-INSTANCE-ID", "#PARTITIONS", "SUBSCRIPTION")
 NARROW_VERBOSE = ("CLIENT-ID", "STATE", "CAPACITY", "QUOTA", "PENDING", "CURRENT-ASSIGNMENT", "SUBSCRIPTION")
-IF_ANY = {"group_instance_id", "subscription", "current_offset"}
+IF_ANY = {"group_instance_id", "subscription", "current_offset", "verdict"}
 """Columns left out of a narrow table in which they are empty."""
 
 
@@ -82,6 +89,7 @@ def describe(
     wide: Annotated[
         bool, Parameter(negative="", help="Show all columns, without limiting lines to 80 characters.")
     ] = False,
+    watch: Watching = False,
     json: Json = False,
     redis: RedisOptions = THIS_REDIS,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
@@ -94,39 +102,55 @@ def describe(
     API (without the age). For streams, LAG is the distance from CURRENT-OFFSET, the last processed message, to
     LOG-END-OFFSET, the last message. AGE is the time a partition has been in its STATE; a pending one is being drained,
     and is moved by force after DEADLINE-IN. A partition that was let go of is on no list any more; its offset is kept
-    for its return. SUBSCRIPTION is a member's list of resources, if the lists differ. Unknown values are shown as "-".
+    for its return. SUBSCRIPTION is a member's list of resources, if the lists differ. VERDICT is OK, WARN (worked, but
+    falling behind, or about to be moved), STALL (held, but nothing gets done) or STOP (nobody works it); most verdicts
+    take a while of --watch. Unknown values are shown as "-".
     """
     if partitions + members + state > 1:
         raise UsageError("Give one of --partitions, --members and --state.")
+    page = _state_page if state else partial(_member_page, verbose=verbose) if members else _partition_page
+    unknown: dict[str, None] = {}
     with redis.admin(amqp_url, management_url) as admin:
-        group = admin.describe(name)
-        backlogs = _backlogs(admin, group) if not members and not state else {}
-    if state:
-        columns, narrow, rows = STATE_COLUMNS, tuple(STATE_COLUMNS), [_state_row(group)]
-    elif members:
-        columns = MEMBER_COLUMNS | (VERBOSE_COLUMNS if verbose else {})
-        narrow, rows = NARROW_VERBOSE if verbose else NARROW_MEMBERS, list(_member_rows(group))
-    else:
-        columns, narrow, rows = PARTITION_COLUMNS, NARROW_PARTITIONS, list(_partition_rows(group, backlogs))
-    _remark_on(group)
-    if json:
-        print_json([{key: row[key] for key in columns.values()} for row in rows])
-    else:
-        _print(columns, rows, None if wide else narrow)
+        if members or state:
+            read: Callable[[], GroupDescription] = partial(admin.describe, name)
+        elif watch:
+            read = admin.watch(name, on_unknown=unknown.setdefault).snapshot
+        else:
+            read = partial(admin.snapshot, name, on_unknown=unknown.setdefault)
+
+        def look() -> Page:
+            unknown.clear()
+            group = read()
+            remarks = [*(f"warning: {why}" for why in unknown), *_remarks(group)]
+            return attrs.evolve(page(group, wide=wide), remarks=remarks)
+
+        if watch:
+            watch_pages(look, json=json)
+        look().print(json=json)
 
 
-def _backlogs(admin: GroupAdmin, group: GroupDescription) -> Mapping[str, Backlog]:
-    try:
-        return admin.backlogs(group, on_unknown=lambda why: remark(f"warning: {why}"))
-    except CobalanceError as error:
-        remark(f"warning: LAG is unknown. {error}")
-        return {}
+def _state_page(group: GroupDescription, *, wide: bool) -> Page:
+    return _page(STATE_COLUMNS, [_state_row(group)], None if wide else tuple(STATE_COLUMNS))
 
 
-def _print(columns: Mapping[str, str], rows: Sequence[Row], narrow: Sequence[str] | None) -> None:
+def _member_page(group: GroupDescription, *, wide: bool, verbose: bool) -> Page:
+    columns = MEMBER_COLUMNS | (VERBOSE_COLUMNS if verbose else {})
+    narrow = NARROW_VERBOSE if verbose else NARROW_MEMBERS
+    return _page(columns, list(_member_rows(group)), None if wide else narrow)
+
+
+def _partition_page(group: GroupDescription, *, wide: bool) -> Page:
+    return _page(PARTITION_COLUMNS, list(_partition_rows(group)), None if wide else NARROW_PARTITIONS)
+
+
+def _page(columns: Mapping[str, str], rows: Sequence[Row], narrow: Sequence[str] | None) -> Page:
     shown = columns if narrow is None else {name: columns[name] for name in narrow if _is_shown(columns[name], rows)}
-    cells = ([_cell(key, row[key]) for key in shown.values()] for row in rows)
-    print_table(list(shown), cells, within=None if narrow is None else LINE)
+    return Page(
+        columns=list(shown),
+        rows=[[_cell(key, row[key]) for key in shown.values()] for row in rows],
+        json=[{key: row[key] for key in columns.values()} for row in rows],
+        within=None if narrow is None else LINE,
+    )
 
 
 def _is_shown(key: str, rows: Sequence[Row]) -> bool:
@@ -142,21 +166,21 @@ def _cell(key: str, value: Any) -> Cell:
 # -- remarks -----------------------------------------------------------------------------------------------------------
 
 
-def _remark_on(group: GroupDescription) -> None:
+def _remarks(group: GroupDescription) -> Iterator[str]:
     if group.state in {"Assigning", "Reconciling", "Recovering"}:
-        remark(f"warning: group {group.name!r} is rebalancing ({group.state}).")
+        yield f"warning: group {group.name!r} is rebalancing ({group.state})."
     elif group.state == "Empty":
         silent = f" but {len(group.members)} that went silent without leaving" if group.members else ""
-        remark(f"warning: group {group.name!r} has no members{silent}.")
+        yield f"warning: group {group.name!r} has no members{silent}."
     paused = [resource.name for resource in group.resources if resource.tried_in_ms is not None]
     if paused:
-        remark(
+        yield (
             f"warning: nobody could work {', '.join(paused)}: tried again in growing pauses. At once, when the cause is removed: "
             f"cobalance group resume {group.name} {' '.join(paused)}"
         )
     halted = [resource.name for resource in group.resources if resource.halted and resource.tried_in_ms is None]
     if halted:
-        remark(
+        yield (
             f"warning: nobody works {', '.join(halted)}: halted, since a member could not get on. Once the cause is removed: "
             f"cobalance group resume {group.name} {' '.join(halted)}"
         )
@@ -165,16 +189,17 @@ def _remark_on(group: GroupDescription) -> None:
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def _partition_rows(group: GroupDescription, backlogs: Mapping[str, Backlog]) -> Iterator[Row]:
+def _partition_rows(group: GroupDescription) -> Iterator[Row]:
     members = {member.id: member for member in group.members}
     for resource in group.resources:
-        owner, backlog = members.get(resource.owner or ""), backlogs.get(resource.name, Backlog())
+        owner, backlog = members.get(resource.owner or ""), resource.backlog
         yield _partition_row(group.name, resource.name) | {
             "current_offset": resource.committed,
             "log_end_offset": backlog.log_end_offset,
             "lag": backlog.lag,
             "in_flight": backlog.in_flight,
             "oldest_ms": backlog.oldest_ms,
+            "verdict": resource.verdict,
             "consumer_id": resource.owner,
             "host": owner.host if owner else None,
             "client_id": owner.label if owner else None,

@@ -12,11 +12,10 @@ from cyclopts import Parameter
 
 from cobalance.admin import GroupAdmin
 from cobalance.cli.exits import FAILED
-from cobalance.cli.options import DEFAULT_AMQP_URL, THIS_REDIS, AmqpUrl, Json, Name, RedisOptions, SettingOptions
+from cobalance.cli.options import NO_SETTINGS, THIS_REDIS, AmqpUrl, Json, Name, RedisOptions, SettingOptions
 from cobalance.cli.output import print_json, print_table, remark, remark_waiting
 from cobalance.errors import UnknownGroup
-
-NO_SETTINGS = SettingOptions()
+from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 
 
 def list_groups(

@@ -6,7 +6,7 @@ import json as json_lines
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -14,10 +14,16 @@ import attrs
 from cyclopts import Parameter
 
 from cobalance.cli.options import THIS_REDIS, Json, Name, RedisOptions
-from cobalance.cli.output import Cell, print_json, print_table, seconds
+from cobalance.cli.output import Cell, seconds
+from cobalance.cli.watching import Page, Watching
+from cobalance.cli.watching import watch as watch_pages
+from cobalance.errors import UsageError
 from cobalance.journal import BEGINNING, Gap, Journal, JournalEntry, with_gaps
 
 COLUMNS = ("SEQ", "TIME", "KIND", "RESOURCE", "CONSUMER-ID", "TOKEN", "DRAIN", "COMMITTED", "REASON")
+
+WATCHED = 20
+"""Entries that --watch shows."""
 
 
 def history(
@@ -26,23 +32,46 @@ def history(
     *,
     last: Annotated[int | None, Parameter(help="Only the newest entries, this many.")] = None,
     follow: Annotated[bool, Parameter(negative="", help="Continue with new entries until Ctrl-C.")] = False,
+    watch: Watching = False,
     json: Json = False,
     redis: RedisOptions = THIS_REDIS,
 ) -> None:
-    """Show what happened in a group, and why, from its journal. With --follow, --json writes one object per line."""
+    """Show what happened in a group, and why, from its journal.
+
+    With --follow, each entry comes when it is made, and --json writes one object per line. --watch shows the newest 20
+    (or --last) in place.
+    """
+    if follow and watch:
+        raise UsageError("Give one of --follow and --watch.")
     with redis.admin() as admin:
         journal = admin.journal(name)
         if follow:
             _follow(journal, json=json)
-        else:
-            _print(deque(with_gaps(journal.entries()), last), json=json)
+        if watch:
+            newest = Newest(journal, last or WATCHED)
+            watch_pages(lambda: _page(newest.read()), json=json)
+        _page(deque(with_gaps(journal.entries()), last)).print(json=json)
 
 
-def _print(entries: Iterable[JournalEntry | Gap], *, json: bool) -> None:
-    if json:
-        print_json([_object(entry) for entry in entries])
-    else:
-        print_table(COLUMNS, map(_row, entries))
+class Newest:
+    """The newest entries of a journal, of which only what is new is read."""
+
+    def __init__(self, journal: Journal, count: int) -> None:
+        self._journal = journal
+        self._kept: deque[JournalEntry | Gap] = deque(maxlen=count)
+        self._after, self._seq = BEGINNING, 0
+
+    def read(self) -> Sequence[JournalEntry | Gap]:
+        for entry in with_gaps(self._journal.entries(self._after), last_seq=self._seq):
+            self._kept.append(entry)
+            if isinstance(entry, JournalEntry):
+                self._after, self._seq = entry.id, entry.seq
+        return tuple(self._kept)
+
+
+def _page(entries: Iterable[JournalEntry | Gap]) -> Page:
+    shown = tuple(entries)
+    return Page(columns=COLUMNS, rows=[_row(it) for it in shown], json=[_object(it) for it in shown])
 
 
 def _follow(journal: Journal, *, json: bool) -> None:

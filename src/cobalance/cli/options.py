@@ -10,10 +10,9 @@ from cyclopts import Parameter, Token
 
 from cobalance.admin import GroupAdmin
 from cobalance.coordinator.keys import DEFAULT_PREFIX
+from cobalance.coordinator.open import DEFAULT_REDIS_URL
+from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 from cobalance.settings import GroupSettings, Mode, duration_ms
-
-DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
-DEFAULT_AMQP_URL = "amqp://guest:guest@127.0.0.1:5672/%2F"
 
 RedisUrl = Annotated[
     str,
@@ -117,3 +116,6 @@ class SettingOptions:
 
     def settings(self) -> GroupSettings:
         return GroupSettings(**self.given())  # type: ignore[arg-type]
+
+
+NO_SETTINGS = SettingOptions()

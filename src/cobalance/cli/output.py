@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 Cell = str | int | None
@@ -16,18 +16,25 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, withi
     """Prints columns as wide as their contents, or narrowed to this line width, the widest first. Unknown values are a
     dash, never a zero.
     """
+    for line in table_lines(columns, rows, within=within):
+        sys.stdout.write(line + "\n")
+
+
+def table_lines(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, within: int | None = None) -> Iterator[str]:
+    """The lines of such a table."""
     lines = [list(columns), *([_text(cell) for cell in row] for row in rows)]
     widths = [max(len(line[n]) for line in lines) for n in range(len(columns))]
     if within is not None:
         widths = _narrowed(widths, [len(column) for column in columns], within - len(columns) + 1)
     for line in lines:
         padded = (_cut(cell, width).ljust(width) for cell, width in zip(line, widths, strict=True))
-        sys.stdout.write(" ".join(padded).rstrip() + "\n")
+        yield " ".join(padded).rstrip()
 
 
-def print_json(value: Any) -> None:
-    """Prints one JSON document; unknown values are null."""
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+def print_json(value: Any, *, line: bool = False) -> None:
+    """Prints one JSON document, or one line; unknown values are null."""
+    sys.stdout.write(json.dumps(value, indent=None if line else 2) + "\n")
+    sys.stdout.flush()
 
 
 def remark(text: str) -> None:
@@ -37,12 +44,6 @@ def remark(text: str) -> None:
 
 def seconds(milliseconds: int | None) -> str | None:
     return None if milliseconds is None else f"{milliseconds / 1000:.1f}s"
-
-
-def split_resource(name: str) -> tuple[str | None, str]:
-    """Topic and number of a partition queue; other resources have no topic."""
-    topic, dash, number = name.rpartition("-")
-    return (topic, number) if dash and topic and number.isdecimal() else (None, name)
 
 
 def remark_waiting() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -10,12 +11,13 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from cobalance.cli.options import DEFAULT_AMQP_URL, AmqpUrl, ConnectTimeout
+from cobalance.cli.options import AmqpUrl, ConnectTimeout
 from cobalance.cli.output import remark
 from cobalance.errors import Unreachable, UsageError
 from cobalance.group.patience import with_patience
 from cobalance.names import validate_name
 from cobalance.rabbitmq import Publisher
+from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 
 Message = tuple[str | bytes | None, bytes]
 
@@ -48,7 +50,7 @@ def publish(
             lambda error: isinstance(error, Unreachable),
         )
         if body is not None:
-            publisher.publish(key, body.encode())
+            publisher.publish(key, os.fsencode(body))
             remark("published 1")
         else:
             remark(f"published {_publish(_lines(key), publisher)}")

@@ -12,11 +12,12 @@ from cyclopts import Parameter
 
 from cobalance.admin import StreamReset
 from cobalance.cli.offset_plan import OffsetTarget, read_plan
-from cobalance.cli.options import DEFAULT_AMQP_URL, THIS_REDIS, AmqpUrl, Json, Name, RedisOptions
-from cobalance.cli.output import print_json, print_table, remark, remark_waiting, split_resource
+from cobalance.cli.options import THIS_REDIS, AmqpUrl, Json, Name, RedisOptions
+from cobalance.cli.output import print_json, print_table, remark, remark_waiting
 from cobalance.errors import UsageError
-from cobalance.names import validate_name
+from cobalance.names import split_resource, validate_name
 from cobalance.rabbitmq import read_topic
+from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 
 
 def reset_offsets(

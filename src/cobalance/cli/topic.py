@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 import attrs
 from cyclopts import Parameter
 
-from cobalance.cli.options import DEFAULT_AMQP_URL, AmqpUrl, Json, ManagementUrl, Name
+from cobalance.cli.options import AmqpUrl, Json, ManagementUrl, Name
 from cobalance.cli.output import print_json, print_table, remark
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import Retention, Topic, create_topic, delete_topic, describe_topic, grow_topic, prune_topic
 from cobalance.rabbitmq import list_topics as find_topics
-from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT
+from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 
 
 def create(
@@ -26,8 +26,8 @@ def create(
         Literal["classic", "quorum", "stream"], Parameter(name="--type", help="Type of its queues.")
     ] = "classic",
     delivery_limit: Annotated[
-        int, Parameter(help="quorum only: deliveries before a message is dead-lettered.")
-    ] = DELIVERY_LIMIT,
+        int | None, Parameter(help="quorum only: deliveries before a message is dead-lettered; 20 if left out.")
+    ] = None,
     dead_letter: Annotated[bool, Parameter(help="Keep rejected messages in NAME.dead; not for streams.")] = True,
     max_age: Annotated[str | None, Parameter(help="stream only: how long messages are kept, e.g. 7D or 12h.")] = None,
     max_bytes: Annotated[int | None, Parameter(help="stream only: the size to keep of each partition.")] = None,
@@ -90,9 +90,12 @@ def grow(
     remark(f"topic {name} has {topic.partitions} partitions (layout {topic.layout})")
 
 
-def prune(name: Name, /, *, amqp_url: AmqpUrl = DEFAULT_AMQP_URL) -> None:
-    """Delete the remains of a topic's earlier layouts: old queues without messages and consumers."""
-    pruned = prune_topic(amqp_url, name)
+def prune(name: Name, /, *, amqp_url: AmqpUrl = DEFAULT_AMQP_URL, management_url: ManagementUrl = None) -> None:
+    """Delete the remains of a topic's earlier layouts: old queues without messages and consumers.
+
+    With --management-url, a queue is also kept if a program without a consumer still holds messages of it.
+    """
+    pruned = prune_topic(amqp_url, name, management_url=management_url)
     print_table(("QUEUE", "RESULT"), ((queue, "deleted" if gone else "still in use") for queue, gone in pruned.items()))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cyclopts import App
 
 COMMANDS = {
-    "run": "Tell one run of a churn, and check every promise after every step.",
+    "run": "Show one run of a churn, and check every promise after every step.",
     "sweep": "Simulate a grid of settings, churn and seeds on Spark.",
     "journal": "Export the journals of groups from Redis to Parquet with Spark.",
     "calibrate": "Fit churn, drain and handler times to what a group did.",

@@ -21,7 +21,7 @@ from cyclopts.validators import Number
 from cobalance.cli.options import KeyPrefix
 from cobalance.cli.sims.spark_options import HERE, SparkOptions
 from cobalance.coordinator.keys import DEFAULT_PREFIX
-from cobalance.coordinator.open import open_transport
+from cobalance.coordinator.open import DEFAULT_REDIS_URL, open_transport
 from cobalance.errors import UsageError
 from cobalance_sims.spark.interruption import sigterm_interrupts, stop_wished
 from cobalance_sims.spark.journal_folder import CHECKPOINT, EVENTS, lost_its_place
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from cobalance_sims.spark.journal_export import Exported
 
-DEFAULT_URL = "redis://127.0.0.1:6379/0"
 ATTEMPTS = 20
 """In a row, for a stream whose Python process was too slow to start."""
 BUSY = "This machine is busy: a Python process of Spark's took more than ten seconds to start. Trying again.\n"
@@ -143,7 +142,7 @@ def _address(redis: WhereRedisIs, master: str | None) -> Iterator[dict[str, str]
         yield {}
         return
     with tempfile.NamedTemporaryFile("w", prefix="cobalance-redis-") as file:
-        file.write(redis.redis_url or os.environ.get(DEFAULT_VARIABLE) or DEFAULT_URL)
+        file.write(redis.redis_url or os.environ.get(DEFAULT_VARIABLE) or DEFAULT_REDIS_URL)
         file.flush()
         yield {"redisUrlFile": file.name}
 

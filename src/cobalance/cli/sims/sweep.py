@@ -21,7 +21,8 @@ SHOWN = 20
 
 EPILOGUE = """\
 A value may be given several times, and every combination is simulated: --session-timeout 6s 10s --seeds 1..50. Settings are
-those of `cobalance group configure`, parameters of churn those of cobalance_sims/simulate/churn.py (--base names the churn to start from);
+those of `cobalance group configure`. --base names the churn to start from; `cobalance sims run --help` lists them. Parameters of
+churn are such as --members 4 8 --deploy rolling surge --drain lognormal:200:1.0; an unknown name is answered with those that there are;
 times relative to the session timeout are written session, session/3, session*2. What is given here replaces the same in GRID.
 
 The same command again makes only what is missing, after an interruption or with a larger grid. Exit codes: 0 all runs kept
@@ -33,7 +34,12 @@ app = App(name="sweep", help_epilogue=EPILOGUE)
 
 @app.default
 def sweep(
-    grid: Annotated[Path | None, Parameter(help="A TOML file; see cobalance_sims/spark/grid.py.")] = None,
+    grid: Annotated[
+        Path | None,
+        Parameter(
+            help="A TOML file with seeds, [settings] and [[churn]] tables; the README of cobalance_sims shows one."
+        ),
+    ] = None,
     /,
     *,
     out: Annotated[str, Parameter(help="Folder or URI; a new one, or that of an earlier sweep.")],

@@ -1,0 +1,65 @@
+"""``cobalance health``: asks a member's process for its probes, for containers whose probes are commands."""
+
+from __future__ import annotations
+
+import http.client
+import json as reading
+from contextlib import suppress
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from cobalance.cli.exits import FAILED, OK
+from cobalance.cli.options import Json
+from cobalance.cli.output import print_json
+from cobalance.errors import Unreachable, UsageError
+from cobalance.operate.http_listener import LOCALHOST
+from cobalance.operate.probes import PATHS, PORT, Probe
+
+TIMEOUT_S = 5.0
+
+PROBE_PORT = "COBALANCE_PROBE_PORT"
+
+
+def health(
+    *,
+    live: Annotated[bool, Parameter(negative="", help="Whether the member's engine works.")] = False,
+    ready: Annotated[bool, Parameter(negative="", help="Whether it has joined, and is not leaving.")] = False,
+    host: Annotated[str, Parameter(help="Where it listens.")] = LOCALHOST,
+    port: Annotated[int, Parameter(env_var=PROBE_PORT, help="Its probe port.")] = PORT,
+    json: Json = False,
+) -> int:
+    """Ask a member's process whether it is alive or ready, as a probe that is a command.
+
+    The process listens with `cobalance consume --probe-port`, or with a ProbeServer of its own. Exit code 0 says that
+    it is, 1 that it is not, 3 that it does not answer.
+    """
+    if live == ready:
+        raise UsageError("Give one of --live and --ready.")
+    probe: Probe = "live" if live else "ready"
+    found = _ask(host, port, probe)
+    if json:
+        print_json(found)
+    else:
+        for group in found["groups"]:
+            print(f"{group['group']}: {group['state']}" + "".join(f"; {why}" for why in group["reasons"]))
+    return OK if found[probe] else FAILED
+
+
+def _ask(host: str, port: int, probe: Probe) -> dict[str, Any]:
+    path = next(path for path, it in PATHS.items() if it == probe)
+    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        body = connection.getresponse().read()
+    except (OSError, http.client.HTTPException) as error:
+        raise Unreachable(
+            f"No member answers probes at {host}, port {port} ({type(error).__name__}): start it with --probe-port, or give its port."
+        ) from None
+    finally:
+        connection.close()
+    with suppress(ValueError):
+        found = reading.loads(body)
+        if isinstance(found, dict) and {probe, "groups"} <= found.keys():
+            return found
+    raise Unreachable(f"What answers at {host}, port {port}, is no member: give the port of its probes.")

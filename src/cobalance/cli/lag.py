@@ -1,0 +1,101 @@
+"""``cobalance group lag``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from cobalance.admin import GroupDescription, ResourceDescription
+from cobalance.cli.options import THIS_REDIS, AmqpUrl, Json, ManagementUrl, RedisOptions
+from cobalance.cli.output import seconds
+from cobalance.cli.watching import Page, Watching
+from cobalance.cli.watching import watch as watch_pages
+from cobalance.errors import UnknownGroup
+from cobalance.names import split_resource
+from cobalance.operate.verdict import worst
+from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
+
+COLUMNS = {
+    "GROUP": "group",
+    "TOPIC": "topic",
+    "#PARTITIONS": "partitions",
+    "LAG": "lag",
+    "MAX-LAG": "max_lag",
+    "IN-FLIGHT": "in_flight",
+    "OLDEST": "oldest_ms",
+    "STATE": "state",
+    "VERDICT": "verdict",
+}
+
+Row = dict[str, Any]
+
+
+def lag(
+    *names: Annotated[str, Parameter(help="Groups; by default all.")],
+    watch: Watching = False,
+    json: Json = False,
+    redis: RedisOptions = THIS_REDIS,
+    amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
+    management_url: ManagementUrl = None,
+) -> None:
+    """Show what groups have left to do, by topic.
+
+    LAG is the sum of its partitions, MAX-LAG that of the partition with the most. A sum of which a part is unknown is
+    unknown, and shown as "-". `describe` shows each partition, and what the columns mean.
+    """
+    unknown: dict[str, None] = {}
+    with redis.admin(amqp_url, management_url) as admin:
+        readers: dict[str, Callable[[], GroupDescription]] = {}
+
+        def read() -> Iterator[GroupDescription]:
+            for name in names or admin.list():
+                if name not in readers:
+                    readers[name] = admin.watch(name, on_unknown=unknown.setdefault).snapshot
+                try:
+                    yield readers[name]()
+                except UnknownGroup:
+                    if name in names:
+                        raise  # otherwise it was deleted meanwhile
+
+        def look() -> Page:
+            unknown.clear()
+            return _page([row for group in read() for row in _rows(group)], [f"warning: {why}" for why in unknown])
+
+        if watch:
+            watch_pages(look, json=json)
+        look().print(json=json)
+
+
+def _page(rows: Sequence[Row], remarks: Sequence[str]) -> Page:
+    cells = [[seconds(row[key]) if key.endswith("_ms") else row[key] for key in COLUMNS.values()] for row in rows]
+    return Page(columns=list(COLUMNS), rows=cells, json=rows, remarks=remarks)
+
+
+def _rows(group: GroupDescription) -> Iterator[Row]:
+    topics: defaultdict[str | None, list[ResourceDescription]] = defaultdict(list)
+    for resource in group.resources:
+        topics[split_resource(resource.name)[0]].append(resource)
+    for topic, resources in topics.items():
+        backlogs = [it.backlog for it in resources]
+        lags = _known([it.lag for it in backlogs])
+        ages = [it.oldest_ms for it in backlogs if it.oldest_ms is not None]
+        yield {
+            "group": group.name,
+            "topic": topic,
+            "partitions": len(resources),
+            "lag": None if lags is None else sum(lags),
+            "max_lag": None if lags is None else max(lags),
+            "in_flight": None if (sent := _known([it.in_flight for it in backlogs])) is None else sum(sent),
+            "oldest_ms": max(ages, default=None),
+            "state": group.state,
+            "verdict": worst(it.verdict for it in resources),
+        }
+
+
+def _known(values: Sequence[int | None]) -> list[int] | None:
+    """All of them, or None if one is unknown."""
+    found = [it for it in values if it is not None]
+    return found if len(found) == len(values) else None

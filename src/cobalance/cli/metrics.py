@@ -1,0 +1,54 @@
+"""``cobalance metrics``: the exporter of groups."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import suppress
+from typing import Annotated
+
+from cyclopts import Parameter
+from prometheus_client import CollectorRegistry
+
+from cobalance.cli.options import THIS_REDIS, AmqpUrl, ManagementUrl, RedisOptions
+from cobalance.cli.output import remark
+from cobalance.operate.http_listener import LOCALHOST, HttpListener
+from cobalance.operate.lag_page import lag_pages
+from cobalance.operate.metrics_page import metrics_pages
+from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
+
+PORT = 9464
+
+
+def metrics(
+    *names: Annotated[str, Parameter(help="Groups; by default all.")],
+    port: Annotated[int, Parameter(env_var="COBALANCE_METRICS_PORT", help="Where to listen; 0 chooses.")] = PORT,
+    host: Annotated[
+        str, Parameter(env_var="COBALANCE_METRICS_HOST", help="The address to listen at; 0.0.0.0 for all.")
+    ] = LOCALHOST,
+    host_name: Annotated[
+        tuple[str, ...],
+        Parameter(negative="", help="A host name under which it may be asked, besides this machine's; repeatable."),
+    ] = (),
+    partitions: Annotated[bool, Parameter(negative="", help="Also the lag of each partition: a series each.")] = False,
+    redis: RedisOptions = THIS_REDIS,
+    amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
+    management_url: ManagementUrl = None,
+) -> None:
+    """Serve Prometheus metrics of groups at /metrics, until SIGTERM or Ctrl-C. One exporter is enough for all groups.
+
+    Each scrape is a look at the groups as they are: lag, verdicts, handovers and their causes. Members' processes have
+    metrics of their own; see `consume --metrics`. Autoscalers read what a group has left to do at
+    /api/v1/groups/GROUP/lag.
+    """
+    registry, asked_to_stop = CollectorRegistry(auto_describe=False), threading.Event()
+    with redis.admin(amqp_url, management_url) as admin:
+        admin.list()  # an unreachable Redis is reported at once
+        groups = admin.metrics(*names, partitions=partitions)
+        registry.register(groups)
+        pages, lag = metrics_pages(registry), lag_pages(groups.snapshot)
+        with HttpListener(pages, find_page=lag, host=host, port=port, hosts=host_name) as listener:
+            with suppress(ValueError):  # tests run commands in other threads
+                signal.signal(signal.SIGTERM, lambda *_: asked_to_stop.set())
+            remark(f"metrics at http://{host}:{listener.port}/metrics")
+            asked_to_stop.wait()

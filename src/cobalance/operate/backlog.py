@@ -1,0 +1,165 @@
+"""The remaining work of a group: messages that its servers have ready, and messages that its members have in flight,
+according to the members themselves or to RabbitMQ's management API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+
+from cobalance.coordinator.in_flight import InFlight, InFlightReport
+from cobalance.description import Backlog, GroupDescription, ResourceDescription, ServerDescription
+from cobalance.errors import CobalanceError
+from cobalance.rabbitmq.streams.extent import read_ends as read_stream_ends
+from cobalance.rabbitmq.streams.extent import streams_among
+from cobalance.rabbitmq.topics.broker import QueueStates, queue_states
+from cobalance.rabbitmq.topics.management import unacknowledged_counts
+
+TIMEOUT_MS = 3_000
+"""For each answer of RabbitMQ."""
+
+WITHIN_MS = 20_000
+"""For all queues of a group."""
+
+OnUnknown = Callable[[str], object]
+
+
+@attrs.frozen(kw_only=True)
+class Backlogs:
+    """What is left to do, and who told."""
+
+    by_resource: Mapping[str, Backlog]
+    server: ServerDescription | None = None
+    """None if there was nothing to ask it for."""
+
+
+@attrs.frozen(kw_only=True)
+class Broker:
+    """The RabbitMQ of a group's queues."""
+
+    amqp_url: str = attrs.field(repr=False)
+    management_url: str | None = attrs.field(default=None, repr=False)
+
+    def read_backlogs(
+        self, group: GroupDescription, reports: Mapping[str, InFlightReport], on_unknown: OnUnknown
+    ) -> Backlogs:
+        """The backlog of every resource.
+
+        Args:
+            group: read after the reports.
+            reports: member → its report.
+            on_unknown: called with an explanation of what could not be found out.
+
+        Raises:
+            CobalanceError: RabbitMQ cannot be queried.
+        """
+        if not group.resources:
+            return Backlogs(by_resource={})
+        ends = _read_ends(group.resources, self.amqp_url, on_unknown)
+        sent = {row.name: _reported(row, group.at_ms, reports, ends.of(row.name)) for row in group.resources}
+        unknown = [name for name, it in sent.items() if it is None and ends.of(name).ready is not None]
+        counts = self._ask_management(unknown, on_unknown) if unknown else {}
+        found = {
+            row.name: _backlog(row, ends.of(row.name), sent[row.name], counts.get(row.name)) for row in group.resources
+        }
+        return Backlogs(by_resource=found, server=ends.server)
+
+    def _ask_management(self, unknown: list[str], on_unknown: OnUnknown) -> Mapping[str, int]:
+        try:
+            return unacknowledged_counts(self.amqp_url, self.management_url, timeout_ms=TIMEOUT_MS)
+        except CobalanceError as error:
+            on_unknown(
+                f"IN-FLIGHT and LAG of {len(unknown)} queues are unknown, since no member that works them has answered, or others "
+                f"consume them, too. {error}"
+            )
+            return {}
+
+
+def _backlog(row: ResourceDescription, end: End, sent: InFlight | None, counted: int | None) -> Backlog:
+    messages = counted if sent is None else sent.messages
+    return Backlog(
+        lag=end.lag(row.committed, messages),
+        in_flight=messages,
+        oldest_ms=sent.oldest_ms if sent is not None and sent.messages else None,
+        log_end_offset=end.offset,
+    )
+
+
+def _reported(row: ResourceDescription, at_ms: int, reports: Mapping[str, InFlightReport], end: End) -> InFlight | None:
+    """The holder knows, unless the queue has other consumers too, or the resource has moved since the report."""
+    if end.consumers == 0:
+        return InFlight(0, 0)
+    report = reports.get(row.owner or "")
+    if report is None or (end.consumers or 0) > 1 or at_ms - row.age_ms > report.at_ms:
+        return None
+    return report.of(row.name)
+
+
+# -- the ends of queues and streams --------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class End:
+    """The end of one resource. None means unknown."""
+
+    ready: int | None = None
+    """Messages in a queue that are ready for the next consumer."""
+    consumers: int | None = None
+    """Consumers of a queue."""
+    offset: int | None = None
+    """Offset of a stream's last message; -1 if it is empty."""
+
+    def lag(self, committed: int | None, in_flight: int | None) -> int | None:
+        """The remaining work. Unknown for a stream without a committed offset, and for a queue whose messages in flight
+        are unknown.
+        """
+        if self.offset is None:
+            return None if self.ready is None or in_flight is None else self.ready + in_flight
+        return None if committed is None else max(0, self.offset - committed)
+
+
+_UNKNOWN = End()
+
+
+@attrs.frozen(kw_only=True)
+class _Ends:
+    by_resource: Mapping[str, End]
+    server: ServerDescription
+
+    def of(self, name: str) -> End:
+        return self.by_resource.get(name, _UNKNOWN)
+
+
+def _read_ends(resources: Sequence[ResourceDescription], amqp_url: str, on_unknown: OnUnknown) -> _Ends:
+    """Distinguishes streams from queues only where there is a committed offset, since that requires the permission to
+    configure.
+    """
+    committed = [resource.name for resource in resources if resource.committed is not None]
+    kinds = streams_among(amqp_url, committed, timeout_ms=TIMEOUT_MS) if committed else {}
+    streams = {name for name, is_stream in kinds.items() if is_stream}
+    others = [resource.name for resource in resources if resource.name not in streams]
+    states = queue_states(amqp_url, others, timeout_ms=TIMEOUT_MS, within_ms=WITHIN_MS)
+    found = dict(_queue_ends(states, others, on_unknown)) | dict(_stream_ends(sorted(streams), amqp_url, on_unknown))
+    server = ServerDescription(kind="RabbitMQ", place=states.place, version=states.version)
+    return _Ends(by_resource=found, server=server)
+
+
+def _queue_ends(states: QueueStates, asked: Sequence[str], on_unknown: OnUnknown) -> Mapping[str, End]:
+    if len(states.by_queue) < len(asked):
+        on_unknown(
+            f"LAG of {len(asked) - len(states.by_queue)} queues is unknown: RabbitMQ did not tell it within {WITHIN_MS // 1000} s, or does "
+            "not know it, since the node or the leader of a queue does not answer."
+        )
+    return {name: End(ready=it.ready, consumers=it.consumers) for name, it in states.by_queue.items() if it}
+
+
+def _stream_ends(streams: Sequence[str], amqp_url: str, on_unknown: OnUnknown) -> Mapping[str, End]:
+    last = read_stream_ends(amqp_url, streams) if streams else {}
+    silent = [name for name in streams if name not in last]
+    if silent:
+        on_unknown(
+            f"LAG of {', '.join(silent)} is unknown: RabbitMQ delivers nothing of it, though it counts messages. It is slow, or clients have "
+            "stored their offsets there, and nobody has published yet."
+        )
+    return {name: End(offset=-1 if offset is None else offset) for name, offset in last.items()}

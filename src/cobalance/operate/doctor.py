@@ -1,0 +1,324 @@
+"""Checks servers and groups, and says what to do. Reads only; each check is bounded."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import attrs
+
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.keys import group_keys
+from cobalance.errors import CobalanceError, UnknownGroup, Unreachable
+from cobalance.journal import Journal, JournalEntry
+from cobalance.operate.group_snapshot import read_snapshot
+from cobalance.rabbitmq.model.queues import Guard
+from cobalance.rabbitmq.topics.broker import queue_states, readable_queues
+from cobalance.rabbitmq.topics.management import connection_names
+from cobalance.rabbitmq.wire.address import is_memory
+
+if TYPE_CHECKING:
+    from cobalance.coordinator.transport import Transport
+    from cobalance.description import GroupDescription
+    from cobalance.operate.backlog import Broker
+
+Level = Literal["ok", "warning", "error", "unknown"]
+
+Facts = dict[str, str]
+
+OLDEST_REDIS, OLDEST_RABBITMQ = (6, 2), (3, 10)
+"""The oldest versions that are tested."""
+
+CLOCKS_APART_S = 5
+FULL_PERCENT = 90
+STALE_DAYS = 30
+QUEUES_LOOKED_AT = 20
+"""Reading a declaration takes RabbitMQ some attempts for each queue, and those of a topic are alike."""
+
+ENTRIES_LOOKED_AT = 5_000
+TIMEOUT_MS = 3_000
+DAY_MS = 86_400_000
+
+Check = Callable[[], "Iterator[Finding]"]
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """The result of one check."""
+
+    subject: str
+    """Redis, RabbitMQ, or the name of a group."""
+    check: str
+    level: Level
+    """error: something does not work, or is unsafe. unknown: it could not be found out."""
+    message: str
+    advice: str | None = None
+    """What to do; None if nothing has to be done."""
+
+
+@attrs.frozen
+class Doctor:
+    """Examines what :class:`GroupAdmin` has connections to."""
+
+    transport: Transport
+    broker: Broker
+    key_prefix: str
+
+    def examine(self, *groups: str) -> list[Finding]:
+        """Checks both servers, and these groups, by default all."""
+        found = [*self._try("Redis", "usable", self._redis)]
+        if not any(it.level == "error" and it.check in {"reachable", "usable"} for it in found):
+            names = groups or tuple(self.transport.list_groups(self.key_prefix))
+            found += [it for name in names for it in self._try(name, "readable", partial(self._group, name))]
+        if not is_memory(self.broker.amqp_url):
+            found += self._try("RabbitMQ", "usable", self._rabbitmq)
+        return found
+
+    @staticmethod
+    def _try(subject: str, check: str, look: Check) -> Iterator[Finding]:
+        try:
+            yield from look()
+        except Unreachable as error:
+            yield _finding(subject, "reachable", "error", str(error))
+        except CobalanceError as error:
+            yield _finding(subject, check, "error", str(error))
+
+    # -- Redis ---------------------------------------------------------------------------------------------------------
+
+    def _redis(self) -> Iterator[Finding]:
+        transport: Any = self.transport
+        if not hasattr(transport, "read_info"):
+            yield _redis("reachable", "ok", "the groups are in this process")
+            return
+        key = group_keys("cobalance.doctor", self.key_prefix)[0]
+        where, facts = transport.read_info(key)
+        yield _redis("reachable", "ok", f"{where} answers")
+        with suppress(UnknownGroup):  # what it lacks altogether is named best by a call
+            Coordinator(self.transport, "cobalance.doctor", key_prefix=self.key_prefix).tick()
+        yield from self._permissions(transport, key)
+        if not facts:
+            yield _redis("info", "unknown", "its user may not run INFO", "add +info to its ACL")
+            return
+        for look in (_redis_version, _policy, _memory, _persistence, _replicas):
+            yield look(facts)
+        yield self._clock(transport, key)
+
+    @staticmethod
+    def _permissions(transport: Any, key: str) -> Iterator[Finding]:
+        missing = transport.read_missing_permissions(key)
+        if missing is None:
+            yield _redis(
+                "permissions", "unknown", "this Redis is too old to tell; what is missing shows when it is used"
+            )
+        elif missing:
+            advice = f"ACL SETUSER USER {' '.join(f'+{it}' for it in sorted(missing))}"
+            yield _redis("permissions", "error", f"its user may not run {', '.join(sorted(missing))}", advice)
+        else:
+            yield _redis("permissions", "ok", "its user may run all that the scripts need")
+
+    @staticmethod
+    def _clock(transport: Any, key: str) -> Finding:
+        before = time.time()
+        theirs = transport.read_time(key)
+        apart_s = theirs - (before + time.time()) / 2
+        if abs(apart_s) < CLOCKS_APART_S:
+            return _redis("clock", "ok", f"its clock is within {CLOCKS_APART_S} s of this machine's")
+        return _redis(
+            "clock",
+            "warning",
+            f"its clock is {abs(apart_s):.0f} s {'ahead of' if apart_s > 0 else 'behind'} this machine's",
+            "run a time service on both: times in the journal are Redis's, those in logs the members'",
+        )
+
+    # -- RabbitMQ ------------------------------------------------------------------------------------------------------
+
+    def _rabbitmq(self) -> Iterator[Finding]:
+        states = queue_states(self.broker.amqp_url, (), timeout_ms=TIMEOUT_MS)
+        yield _rabbitmq("reachable", "ok", f"{states.place} answers")
+        version = states.version or ""
+        if version and _number(version) < OLDEST_RABBITMQ:
+            advice = f"use {_dotted(OLDEST_RABBITMQ)} or newer"
+            yield _rabbitmq("version", "warning", f"{version} is older than any that is tested", advice)
+        else:
+            yield _rabbitmq("version", "ok" if version else "unknown", version or "it does not tell its version")
+        try:
+            connection_names(self.broker.amqp_url, self.broker.management_url, timeout_ms=TIMEOUT_MS)
+        except CobalanceError as error:
+            advice = "nothing, unless queues are found by binding or pattern, or frozen members are to be cut off"
+            yield _rabbitmq("management", "warning", str(error), advice)
+        else:
+            yield _rabbitmq("management", "ok", "its management API answers")
+
+    # -- groups --------------------------------------------------------------------------------------------------------
+
+    def _group(self, name: str) -> Iterator[Finding]:
+        coordinator = Coordinator(self.transport, name, key_prefix=self.key_prefix)
+        try:
+            group = read_snapshot(coordinator, self.broker)
+        except UnknownGroup as error:
+            yield Finding(subject=name, check="there", level="error", message=str(error))
+            return
+        newest = self._newest(name)
+        yield _stale(group, newest[-1] if newest else None)
+        yield _heartbeats(group, newest)
+        yield _forced(group, newest)
+        yield from _partitions(group)
+        if not group.offsets_known:
+            yield _group(
+                group,
+                "offsets",
+                "warning",
+                "committed offsets may have been lost with Redis's data",
+                f"check where its streams stand, then: cobalance group trust-offsets {name}",
+            )
+        yield from self._guards(group)
+
+    def _newest(self, name: str) -> Sequence[JournalEntry]:
+        """The newest entries: the ids of a stream begin with its time, of which only the order counts."""
+        entries: list[JournalEntry] = []
+        for entry in Journal(self.transport, name, key_prefix=self.key_prefix).entries():
+            entries.append(entry)
+            if len(entries) > 2 * ENTRIES_LOOKED_AT:
+                del entries[:ENTRIES_LOOKED_AT]
+        return entries[-ENTRIES_LOOKED_AT:]
+
+    def _guards(self, group: GroupDescription) -> Iterator[Finding]:
+        names = [it.name for it in group.resources if it.backlog.lag is not None][:QUEUES_LOOKED_AT]
+        if not names:
+            return
+        queues = [it for it in readable_queues(self.broker.amqp_url, names) if it.kind != "stream"]
+        unguarded = sorted(it.name for it in queues if it.guard is Guard.NONE)
+        if unguarded:
+            yield _group(
+                group,
+                "guards",
+                "warning",
+                f"RabbitMQ serves two consumers at a time of {', '.join(unguarded)}",
+                "declare quorum queues with x-single-active-consumer, so that a frozen holder cannot overlap with the next one",
+            )
+        elif queues:
+            yield _group(group, "guards", "ok", f"RabbitMQ guards the {len(queues)} queues looked at")
+
+
+def _finding(subject: str, check: str, level: Level, message: str, advice: str | None = None) -> Finding:
+    return Finding(subject=subject, check=check, level=level, message=message, advice=advice)
+
+
+def _redis(check: str, level: Level, message: str, advice: str | None = None) -> Finding:
+    return _finding("Redis", check, level, message, advice)
+
+
+def _rabbitmq(check: str, level: Level, message: str, advice: str | None = None) -> Finding:
+    return _finding("RabbitMQ", check, level, message, advice)
+
+
+def _group(group: GroupDescription, check: str, level: Level, message: str, advice: str | None = None) -> Finding:
+    return _finding(group.name, check, level, message, advice)
+
+
+def _redis_version(facts: Facts) -> Finding:
+    valkey = facts.get("valkey_version")
+    version = facts.get("redis_version", "")  # Valkey tells the one that it is compatible with
+    if _number(version) < OLDEST_REDIS:
+        advice = f"use Redis {_dotted(OLDEST_REDIS)} or newer, or Valkey"
+        return _redis("version", "error", f"{version} is older than any that works", advice)
+    return _redis("version", "ok", f"Valkey {valkey}" if valkey else version)
+
+
+def _policy(facts: Facts) -> Finding:
+    policy, maxmemory = facts.get("maxmemory_policy", "noeviction"), facts.get("maxmemory", "0")
+    if policy == "noeviction":
+        return _redis("policy", "ok", "it never drops keys for lack of memory")
+    level: Level = "warning" if maxmemory == "0" else "error"
+    advice = "CONFIG SET maxmemory-policy noeviction"
+    return _redis(
+        "policy", level, f"with maxmemory-policy {policy} it drops parts of groups once maxmemory is reached", advice
+    )
+
+
+def _memory(facts: Facts) -> Finding:
+    used, most = int(facts.get("used_memory", 0)), int(facts.get("maxmemory", 0))
+    if not most:
+        return _redis("memory", "ok", "maxmemory is not limited")
+    percent = 100 * used // most
+    if percent < FULL_PERCENT:
+        return _redis("memory", "ok", f"{percent} % of maxmemory is used")
+    advice = "raise maxmemory: when it is full, nothing moves any more, and nothing is committed"
+    return _redis("memory", "warning", f"{percent} % of maxmemory is used", advice)
+
+
+def _persistence(facts: Facts) -> Finding:
+    if facts.get("aof_enabled") == "1":
+        return _redis("persistence", "ok", "appendonly is on")
+    advice = (
+        "CONFIG SET appendonly yes: after a restart that takes longer than a session, only what is on disk is there"
+    )
+    return _redis("persistence", "warning", "appendonly is off, so a restart brings back old data or none", advice)
+
+
+def _replicas(facts: Facts) -> Finding:
+    """INFO counts the good replicas only if the master requires some."""
+    if facts.get("role") != "master" or facts.get("connected_slaves", "0") == "0":
+        return _redis("replicas", "ok", "it is a master without replicas, so nobody takes its place")
+    if "min_slaves_good_slaves" in facts:
+        return _redis("replicas", "ok", "min-replicas-to-write is set")
+    advice = "set min-replicas-to-write 1, and min-replicas-max-lag at least three seconds below the time of a failover"
+    message = "min-replicas-to-write is 0, so after a failover two masters may serve at once"
+    return _redis("replicas", "warning", message, advice)
+
+
+def _stale(group: GroupDescription, newest: JournalEntry | None) -> Finding:
+    if group.state != "Empty":
+        return _group(group, "members", "ok", f"{group.state}, {len(group.members)} members")
+    days = None if newest is None else (group.at_ms - newest.at_ms) // DAY_MS
+    if days is None or days < STALE_DAYS or group.expires_at is not None:
+        return _group(group, "members", "ok", "it has no members")
+    advice = f"cobalance group delete {group.name}, or configure --idle-expiry, if nobody needs its offsets"
+    return _group(group, "members", "warning", f"it has had no members for {days} days", advice)
+
+
+def _heartbeats(group: GroupDescription, entries: Sequence[JournalEntry]) -> Finding:
+    """Holders report with each release how late their heartbeats were."""
+    late_ms = max((it.late_ms for it in entries if it.late_ms is not None), default=None)
+    session_ms, heartbeat_ms = group.settings.session_timeout_ms, group.settings.heartbeat_interval_ms
+    if late_ms is None:
+        return _group(group, "heartbeats", "unknown", "no member has reported how late its heartbeats are")
+    if heartbeat_ms + late_ms <= session_ms * 2 // 3:
+        return _group(group, "heartbeats", "ok", f"at most {late_ms} ms late, in sessions of {session_ms} ms")
+    advice = f"cobalance group configure {group.name} --session-timeout {max(2 * (heartbeat_ms + late_ms), session_ms)}ms, or less load"
+    message = f"they were up to {late_ms} ms late, which nearly ends a session of {session_ms} ms"
+    return _group(group, "heartbeats", "warning", message, advice)
+
+
+def _forced(group: GroupDescription, entries: Sequence[JournalEntry]) -> Finding:
+    forced = sum(it.kind == "forced" for it in entries)
+    if not forced:
+        return _group(group, "handovers", "ok", "none was forced")
+    advice = f"make handlers finish sooner, or cobalance group configure {group.name} --revocation-timeout"
+    message = f"{forced} were forced after {group.settings.revocation_timeout_ms} ms, so messages were handled twice"
+    return _group(group, "handovers", "warning", message, advice)
+
+
+def _partitions(group: GroupDescription) -> Iterator[Finding]:
+    halted = [it.name for it in group.resources if it.halted is not None]
+    if halted:
+        advice = f"once the cause is removed: cobalance group resume {group.name} --all"
+        yield _group(group, "partitions", "error", f"nobody works {', '.join(halted)}: halted or paused", advice)
+    unnamed = [it.name for it in group.resources if it.owner is None and not it.is_named]
+    if unnamed:
+        yield _group(group, "partitions", "warning", f"no member names {', '.join(unnamed)}", "start one that does")
+    if not halted and not unnamed:
+        yield _group(group, "partitions", "ok", f"{len(group.resources)} partitions, none halted")
+
+
+def _number(version: str) -> tuple[int, int]:
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))

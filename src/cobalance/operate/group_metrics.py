@@ -1,0 +1,191 @@
+"""Prometheus metrics of groups, for one exporter beside them. Needs the extra ``metrics``.
+
+They are made at each scrape from the snapshot that everything shows, so nothing of what is gone stays. No label names
+a member, since member ids are never used again. What is unknown is left out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, get_args
+
+import attrs
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cobalance.description import GroupDescription, GroupState, ResourceDescription, Verdict
+from cobalance.errors import ServerError, UnknownGroup
+from cobalance.names import split_resource, validate_name
+from cobalance.operate.tally import FENCED_VERBS, OUTCOMES, REASONS, Tally
+
+if TYPE_CHECKING:
+    from cobalance.operate.watch import Watch
+
+
+@attrs.frozen
+class Observed:
+    """One group at a scrape."""
+
+    snapshot: GroupDescription
+    tally: Tally
+
+
+class GroupMetrics(Collector):
+    """Collects metrics of groups: ``registry.register(GroupMetrics(...))``. Made by :meth:`GroupAdmin.metrics`.
+
+    Args:
+        names: which groups there are, asked at each scrape.
+        watch: makes a watch of one.
+        tally: makes a tally of one.
+        partitions: also show the lag of each partition, which may be many series.
+    """
+
+    def __init__(
+        self,
+        names: Callable[[], Collection[str]],
+        watch: Callable[[str], Watch],
+        tally: Callable[[str], Tally],
+        *,
+        partitions: bool = False,
+    ) -> None:
+        self._names, self._watch, self._tally, self._partitions = names, watch, tally, partitions
+        self._known: dict[str, tuple[Watch, Tally]] = {}
+        self._lock = threading.Lock()
+
+    def describe(self) -> list[Metric]:
+        """Nothing, so that registering needs no server."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Called at each scrape."""
+        with self._lock:
+            try:
+                groups = self._observe()
+            except ServerError:
+                groups = None
+        is_up = GaugeMetricFamily("cobalance_up", "Whether Redis could be asked at this scrape.")
+        is_up.add_metric([], 0 if groups is None else 1)
+        yield is_up
+        if groups is not None:
+            yield from _group_families(groups)
+            yield from _lag_families(groups, partitions=self._partitions)
+            yield from _journal_families(groups)
+
+    def snapshot(self, group: str) -> GroupDescription:
+        """One of these groups as a scrape shows it: read a second ago at most.
+
+        Raises:
+            UnknownGroup: it is none of these groups.
+            ServerError: Redis cannot be queried.
+        """
+        known = self._known.get(group)
+        if known is None:
+            known = self._first_look(validate_name("group", group))
+        return known[0].snapshot()
+
+    def _first_look(self, group: str) -> tuple[Watch, Tally]:
+        with self._lock:  # so that a group has one watch
+            if group not in self._names():
+                raise UnknownGroup(f"There is no group {group!r}, or this exporter is about other groups.")
+            return self._known.setdefault(group, (self._watch(group), self._tally(group)))
+
+    def _observe(self) -> list[Observed]:
+        names = self._names()
+        self._known = {name: self._known.get(name) or (self._watch(name), self._tally(name)) for name in names}
+        found = []
+        for watch, tally in self._known.values():
+            try:
+                snapshot = watch.snapshot()
+            except UnknownGroup:  # it was deleted meanwhile
+                continue
+            tally.read()
+            found.append(Observed(snapshot, tally))
+        return found
+
+
+# -- families ----------------------------------------------------------------------------------------------------------
+
+
+def _gauge(name: str, words: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"cobalance_{name}", words, labels=["group", *labels])
+
+
+def _counter(name: str, words: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(f"cobalance_{name}", words, labels=["group", *labels])
+
+
+def _group_families(groups: Sequence[Observed]) -> Iterator[Metric]:
+    members = _gauge("group_members", "Members of the group.")
+    idle = _gauge("group_idle_members", "Members that hold nothing.")
+    state = _gauge("group_state", "1 for the state that the group is in.", "state")
+    partitions = _gauge("group_partitions", "Partitions by status.", "status")
+    verdicts = _gauge("group_verdict_partitions", "Partitions by verdict; those without a verdict are none.", "verdict")
+    for group in (it.snapshot for it in groups):
+        members.add_metric([group.name], len(group.members))
+        idle.add_metric([group.name], sum(not it.resources for it in group.members))
+        for name in get_args(GroupState):
+            state.add_metric([group.name, name], float(group.state == name))
+        for status, count in sorted(Counter(it.state for it in group.resources).items()):
+            partitions.add_metric([group.name, status], count)
+        judged = Counter(it.verdict for it in group.resources)
+        for verdict in get_args(Verdict):
+            verdicts.add_metric([group.name, verdict], judged[verdict])
+    yield from (members, idle, state, partitions, verdicts)
+
+
+def _lag_families(groups: Sequence[Observed], *, partitions: bool) -> Iterator[Metric]:
+    lag = _gauge("group_lag_messages", "Messages left to do; missing while a partition's is unknown.", "topic")
+    most = _gauge("group_max_partition_lag_messages", "The same of the partition with the most.", "topic")
+    unknown = _gauge("group_unknown_lag_partitions", "Partitions whose lag is unknown.", "topic")
+    oldest = _gauge(
+        "group_oldest_message_age_seconds",
+        "Since when the oldest message that is not acknowledged has been with a member; missing if none is.",
+        "topic",
+    )
+    each = _gauge("partition_lag_messages", "Messages left to do.", "topic", "partition")
+    for group in (it.snapshot for it in groups):
+        for topic, resources in _by_topic(group).items():
+            labels = [group.name, topic]
+            known = [it.backlog.lag for it in resources if it.backlog.lag is not None]
+            unknown.add_metric(labels, len(resources) - len(known))
+            if len(known) == len(resources):
+                lag.add_metric(labels, sum(known))
+                most.add_metric(labels, max(known))
+            ages = [it.backlog.oldest_ms for it in resources if it.backlog.oldest_ms is not None]
+            if ages:
+                oldest.add_metric(labels, max(ages) / 1000)
+            for it in resources if partitions else ():
+                if it.backlog.lag is not None:
+                    each.add_metric([*labels, split_resource(it.name)[1]], it.backlog.lag)
+    yield from (lag, most, unknown, oldest, *([each] if partitions else []))
+
+
+def _by_topic(group: GroupDescription) -> dict[str, list[ResourceDescription]]:
+    found: defaultdict[str, list[ResourceDescription]] = defaultdict(list)
+    for resource in group.resources:
+        found[split_resource(resource.name)[0] or ""].append(resource)
+    return found
+
+
+def _journal_families(groups: Sequence[Observed]) -> Iterator[Metric]:
+    rebalances = _counter("rebalances", "Changes after which partitions were dealt anew.", "reason")
+    handovers = _counter("handovers", "Ends of a holder's time with a partition, and revocations cancelled.", "outcome")
+    fenced = _counter("fenced", "Calls that were refused, since another member holds the partition.", "verb")
+    duration = HistogramMetricFamily(
+        "cobalance_handover_duration_seconds", "From a revocation to its end.", labels=["group"]
+    )
+    last = _gauge("last_rebalance_timestamp_seconds", "When partitions were last dealt anew; missing before the first.")
+    for name, tally in ((it.snapshot.name, it.tally) for it in groups):
+        for family, counts, values in (
+            (rebalances, tally.rebalances, REASONS),
+            (handovers, tally.handovers, OUTCOMES.values()),
+            (fenced, tally.fenced, FENCED_VERBS),
+        ):
+            for value in values:  # also those that never were: Prometheus sees no increase of what begins at 1
+                family.add_metric([name, value], counts[value])
+        duration.add_metric([name], tally.durations.buckets(), tally.durations.sum)
+        if tally.last_rebalance_ms is not None:
+            last.add_metric([name], tally.last_rebalance_ms / 1000)
+    yield from (rebalances, handovers, fenced, duration, last)

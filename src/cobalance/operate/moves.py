@@ -1,0 +1,106 @@
+"""How resources came to where they are, read from a journal: each with the change that caused it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import attrs
+
+from cobalance.journal import Gap
+from cobalance.ownership import BEGINNINGS, ENDINGS
+
+if TYPE_CHECKING:
+    from cobalance.journal import JournalEntry
+
+CAUSES = frozenset(
+    {
+        "joined",
+        "leaving",
+        "left",
+        "expired_member",
+        "graced",
+        "added",
+        "removing",
+        "resumed",
+        "incarnation",
+        "recovered",
+    }
+)
+"""Kinds of entries after which resources are dealt anew."""
+
+
+@attrs.define
+class Moves:
+    """What a journal says of one resource."""
+
+    begun: JournalEntry | None = None
+    """How its present tenure began."""
+    begun_after: JournalEntry | None = None
+    """The last change before that."""
+    ended: JournalEntry | None = None
+    """How the tenure before that one ended."""
+    revoked: JournalEntry | None = None
+    """The revocation that ended it, or that is under way."""
+    revoked_after: JournalEntry | None = None
+    """The last change before the revocation."""
+    halted: JournalEntry | None = None
+    count: int = 0
+    """How often it began, as far as the journal reaches back."""
+
+    def take(self, entry: JournalEntry, last_change: JournalEntry | None) -> None:
+        """Reads one more entry about this resource; `last_change` is that of the group."""
+        if entry.kind in BEGINNINGS:
+            self.begun, self.begun_after = entry, last_change
+            self.halted, self.count = None, self.count + 1
+        elif entry.kind == "revoking":
+            self.revoked, self.revoked_after = entry, last_change
+        elif entry.kind in ENDINGS:
+            self.ended = entry
+        elif entry.kind == "halted":
+            self.halted = entry
+
+
+@attrs.define
+class Account:
+    """What a journal says of a group, and of one of its resources."""
+
+    resource: str | None = None
+    moves: Moves = attrs.Factory(Moves)
+    labels: dict[str, str] = attrs.Factory(dict)
+    """Member id → host and process id, also of those that are gone."""
+    last_change: JournalEntry | None = None
+    """The last one after which resources were dealt anew."""
+    moved_since: int = 0
+    """How many tenures have begun since then."""
+    missing: int = 0
+    """Entries that are gone."""
+
+    @classmethod
+    def read(cls, entries: Iterable[JournalEntry | Gap], resource: str | None = None) -> Account:
+        """Reads a journal from its beginning."""
+        account = cls(resource)
+        for entry in entries:
+            if isinstance(entry, Gap):
+                account.missing += entry.missing
+            else:
+                account.take(entry)
+        return account
+
+    def take(self, entry: JournalEntry) -> None:
+        """Reads one more entry."""
+        if entry.label is not None and entry.member is not None:
+            self.labels[entry.member] = entry.label
+        if entry.kind in CAUSES:
+            if not is_same_list(entry, self.last_change):
+                self.moved_since = 0
+            self.last_change = entry
+        elif entry.kind in BEGINNINGS:
+            self.moved_since += 1
+        if entry.resource is not None and entry.resource == self.resource:
+            self.moves.take(entry, self.last_change)
+
+
+def is_same_list(entry: JournalEntry, last: JournalEntry | None) -> bool:
+    """Whether this goes on with the last change: a list is one change, with an entry for each name."""
+    return last is not None and entry.kind == last.kind and entry.kind in {"added", "removing"}

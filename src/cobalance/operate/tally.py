@@ -1,0 +1,100 @@
+"""Counts what a group's journal tells: rebalances, handovers, refusals. From when it is made, so that it only rises."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cobalance.journal import Journal, JournalEntry
+
+REBALANCES = {
+    "joined": "join",
+    "left": "leave",
+    "expired_member": "crash",
+    "added": "resources",
+    "removing": "resources",
+    "incarnation": "data_loss",
+    "barrier": "eager",
+}
+"""Kind of entry → why the group was dealt anew; and "grace", when a process did not come back for its place."""
+
+REASONS = (*dict.fromkeys(REBALANCES.values()), "grace")
+
+OUTCOMES = {
+    "released": "planned",
+    "forced": "forced",
+    "abandoned": "abandoned",
+    "cancelled": "cancelled",
+    "expired": "expired",
+}
+"""Kind of entry → how a handover ended."""
+
+FENCED_VERBS = ("claim", "commit", "release")
+
+BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Tally:
+    """What happened in one group since this was made."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._after = journal.newest_id()
+        self._last_kind = ""
+        self.rebalances: Counter[str] = Counter()
+        """Reason → number."""
+        self.handovers: Counter[str] = Counter()
+        """Outcome → number."""
+        self.fenced: Counter[str] = Counter()
+        """Verb → number."""
+        self.durations = Durations()
+        self.last_rebalance_ms: int | None = None
+        """In group time; None before the first."""
+
+    def read(self) -> None:
+        """Counts what is new.
+
+        Raises:
+            ServerError: the journal could not be read.
+        """
+        for entry in self._journal.entries(self._after):
+            self._after = entry.id
+            self._count(entry)
+
+    def _count(self, entry: JournalEntry) -> None:
+        kind, before = entry.kind, self._last_kind
+        self._last_kind = kind
+        reason = "grace" if (kind, entry.reason) == ("expired_member", "grace") else REBALANCES.get(kind)
+        if reason is not None and not (reason == REBALANCES.get(before) == "resources"):  # a list is one reason
+            self.rebalances[reason] += 1
+            self.last_rebalance_ms = entry.at_ms
+        if kind in OUTCOMES:
+            self.handovers[OUTCOMES[kind]] += 1
+            if entry.drain_ms and kind != "cancelled":  # 0 where nobody had asked for it
+                self.durations.add(entry.drain_ms / 1000)
+        verb, _, verdict = entry.reason.partition(" ")
+        if kind == "refused" and verdict in {"", "FENCED"}:
+            self.fenced[verb] += 1
+
+
+class Durations:
+    """A cumulative histogram, as Prometheus has it."""
+
+    def __init__(self, bounds: Sequence[float] = BUCKETS) -> None:
+        self._bounds, self._counts = bounds, [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, seconds: float) -> None:
+        self._counts[bisect_left(self._bounds, seconds)] += 1
+        self.sum += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Upper bound → how many were not longer."""
+        total, found = 0, []
+        for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
+            total += count
+            found.append((bound, float(total)))
+        return found

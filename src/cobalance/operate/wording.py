@@ -1,0 +1,113 @@
+"""Words for what a journal has: who did what, and why a resource moved. Explanations and the dashboard use the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from cobalance.journal import JournalEntry
+    from cobalance.operate.moves import Moves
+
+GIVEN_UP = {
+    "failed": "its handler failed",
+    "hung": "its handler ran for longer than max_processing_ms",
+    "deadline": "its drain had not finished in time",
+    "cancelled": "the program cancelled it",
+    "resigned": "the program resigned from it",
+    "channel": "RabbitMQ closed its channel",
+    "left": "its process was leaving",
+    "blocked": "the event loop of its process was blocked",
+    "fenced": "its process was cut off from Redis",
+    "overlap": "its handler could not be stopped",
+}
+"""Reason of an ``abandoned`` entry → words."""
+
+
+@attrs.frozen
+class Wording:
+    """Puts entries of a journal into words."""
+
+    who: Callable[[str | None], str]
+    """A member id → how people know it."""
+
+    def begun(self, moves: Moves, ago: str = "") -> str:
+        """How the present tenure of a resource began; `ago` says when, such as "12 min ago"."""
+        begun, ended = moves.begun, moves.ended
+        if begun is None:
+            return "The journal does not say how it came there"
+        who, when = self.who(begun.member), ago and f" {ago}"
+        if begun.kind == "claimed":
+            return f"{who} has it from before {self.cause(moves.begun_after)}{ago and f', {ago}'}"
+        if ended is None or ended.handover_id != begun.handover_id:
+            return f"It was given to {who}{when}, after {self.cause(moves.begun_after)}"
+        return f"It moved to {who}{when}: {self.ended(moves, ended)}"
+
+    def ended(self, moves: Moves, ended: JournalEntry) -> str:
+        """How a tenure ended, and why it did."""
+        who = self.who(ended.member)
+        is_asked = moves.revoked is not None and moves.revoked.handover_id == ended.handover_id
+        asked = f", {self.asked_back(moves)}" if is_asked else ""
+        after = f" after {duration(ended.drain_ms)}" if ended.drain_ms else ""
+        told = {
+            "released": f"{who} finished and released it{after}{asked}",
+            "abandoned": f"{who} gave it up{asked}, since {GIVEN_UP.get(ended.reason, ended.reason)}",
+            "forced": f"{who} had not finished by the revocation timeout{asked}, so it was moved by force",
+            "expired": f"{who} {_expired(ended.reason)}",
+            "inherited": f"{who} came back under its instance id",
+            "withdrawn": f"it was taken back from {who} before that had heard of it",
+        }
+        return told[ended.kind]
+
+    def asked_back(self, moves: Moves) -> str:
+        """Why the holder was, or is, asked to release it."""
+        reason = moves.revoked.reason if moves.revoked is not None else ""
+        if reason == "leaving":
+            return "because it was leaving"
+        if reason == "removed":
+            return "because no list named it any more"
+        return f"to even out the shares after {self.cause(moves.revoked_after)}"
+
+    def cause(self, entry: JournalEntry | None) -> str:
+        """A change of the group, after which resources are dealt anew."""
+        if entry is None:
+            return "something that the journal does not reach back to"
+        who = self.who(entry.member)
+        told = {
+            "joined": f"{who} joined",
+            "leaving": f"{who} began to leave",
+            "left": f"{who} left",
+            "graced": f"{who} left its place to be kept",
+            "expired_member": f"{who} was found dead"
+            if entry.reason != "grace"
+            else f"the rejoin grace of {who} was over",
+            "added": "resources were added to the list",
+            "removing": "resources were removed from the list",
+            "resumed": f"{entry.resource} was resumed",
+            "incarnation": "the group was created" if entry.reason == "created" else "Redis lost data of the group",
+            "recovered": "the group had found out who held what",
+        }
+        return told[entry.kind]
+
+
+def _expired(reason: str) -> str:
+    told = {
+        "crashed": "was seen to be dead",
+        "grace": "did not come back for it within the rejoin grace",
+        "removed": "was gone when it was removed",
+    }
+    return told.get(reason, "was silent for longer than the session timeout")
+
+
+def duration(milliseconds: int | None) -> str:
+    """A duration for people, in the largest unit that tells something."""
+    if milliseconds is None:
+        return "an unknown time"
+    seconds = milliseconds / 1000
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    if seconds < 7_200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3_600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"

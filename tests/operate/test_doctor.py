@@ -1,0 +1,209 @@
+"""The doctor finds what is wrong with servers and groups, and says what to do; on real ones, made ill for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio.to_thread
+import attrs
+import pytest
+import redis
+from tests.cli_process import SECRET, cobalance
+from tests.consumers import Place, channel, until
+from tests.names import unique
+from tests.operate.described import group
+
+from cobalance import Delivery, GroupAdmin, Topic, servers
+from cobalance.journal import JournalEntry
+from cobalance.operate import Finding
+from cobalance.operate.doctor import (
+    DAY_MS,
+    _forced,
+    _heartbeats,
+    _memory,
+    _persistence,
+    _policy,
+    _redis_version,
+    _replicas,
+    _stale,
+)
+from cobalance.servers.ports import free_port
+
+
+def by_check(findings: object) -> dict[tuple[str, str], Finding]:
+    """By subject and check."""
+    assert isinstance(findings, list)
+    return {(it.subject, it.check): it for it in findings}
+
+
+@pytest.mark.anyio
+async def test_all_is_well(
+    topic: Topic, redis_url: str, amqp_url: str, rabbitmq_server: servers.RabbitMQServer
+) -> None:
+    """A working group on good servers: nothing to do, but for what the private servers of tests lack."""
+    here = Place(amqp_url, redis_url)
+    management = rabbitmq_server.management_url
+    with GroupAdmin(redis_url, amqp_url=amqp_url, management_url=management) as admin:
+        async with here.member(topic, lambda _: None) as worker:
+            await worker.wait_held(*topic.queue_names)
+            found = by_check(await anyio.to_thread.run_sync(admin.examine, here.group))
+    here.close()
+    wrong = {key for key, it in found.items() if it.level in {"warning", "error"}}
+    assert wrong <= {("Redis", "persistence")}
+    assert {check for subject, check in found if subject == "Redis"} >= {
+        *("reachable", "permissions", "version", "policy", "memory", "replicas", "clock")
+    }
+    assert {check for subject, check in found if subject == "RabbitMQ"} == {"reachable", "version", "management"}
+    assert found[here.group, "guards"].level == "ok"
+    assert found[here.group, "members"].message == "Stable, 1 members"
+
+
+@pytest.mark.anyio
+async def test_an_ill_group(redis_url: str, amqp_url: str) -> None:
+    """A queue without a guard, a halted partition, a forced handover."""
+    here, name = Place(amqp_url, redis_url), unique("unguarded")
+    with channel(amqp_url) as it:
+        it.queue_declare(name, durable=True, arguments={"x-queue-type": "quorum"})
+
+    def fail(_: Delivery) -> None:
+        raise ValueError
+
+    with GroupAdmin(redis_url, amqp_url=amqp_url) as admin:
+        async with here.member([name], fail, require_guard=False, retries=0, on_error="halt") as worker:
+            await worker.wait_held(name)
+            here.publish(name, 1)
+            await until(lambda: here.resources()[name].halted)
+            found = by_check(await anyio.to_thread.run_sync(admin.examine, here.group))
+    here.close()
+    with channel(amqp_url) as it:
+        it.queue_delete(name)
+    assert (found[here.group, "guards"].level, name in found[here.group, "guards"].message) == ("warning", True)
+    assert found[here.group, "partitions"].level == "error"
+    assert found[here.group, "partitions"].advice == (
+        f"once the cause is removed: cobalance group resume {here.group} --all"
+    )
+
+
+def test_a_user_who_lacks_a_permission(private_redis: servers.OwnRedis) -> None:
+    """Named, with the command that grants it."""
+    with redis.Redis.from_url(private_redis.url) as admin:
+        admin.execute_command(
+            "ACL", "SETUSER", "doctor", "on", f">{SECRET}", "~cobalance:*", "&cobalance:*", "+@all", "-publish"
+        )
+        url = private_redis.url.replace("redis://", f"redis://doctor:{SECRET}@")
+        with GroupAdmin(url, amqp_url="memory://doctor") as ours:
+            found = by_check(ours.examine())
+            permissions = found["Redis", "permissions"]
+            assert (permissions.level, permissions.message) == ("error", "its user may not run publish")
+            assert permissions.advice == "ACL SETUSER USER +publish"
+        admin.execute_command("ACL", "SETUSER", "doctor", "resetkeys", "~other:*", "-info")
+        with GroupAdmin(url, amqp_url="memory://doctor") as ours:
+            found = by_check(ours.examine())
+    assert found["Redis", "usable"].level == "error"
+    assert SECRET not in str(found)
+
+
+def test_servers_that_cannot_be_reached() -> None:
+    """Findings, and exit code 3; never a password."""
+    urls = {
+        "COBALANCE_REDIS_URL": f"redis://:{SECRET}@127.0.0.1:{free_port()}",
+        "COBALANCE_AMQP_URL": f"amqp://u:{SECRET}@127.0.0.1:{free_port()}",
+    }
+    outcome = cobalance("doctor", "--json", environment=urls)
+    found = json.loads(outcome.out)
+    assert outcome.code == 3
+    assert [(it["subject"], it["check"], it["level"]) for it in found] == [
+        ("Redis", "reachable", "error"),
+        ("RabbitMQ", "reachable", "error"),
+    ]
+    assert SECRET not in outcome.out + outcome.err
+
+
+def test_the_command(redis_url: str, amqp_url: str) -> None:
+    """0 if nothing is wrong, 1 if something is; with --quiet only what is not well."""
+    urls = {"COBALANCE_REDIS_URL": redis_url, "COBALANCE_AMQP_URL": amqp_url}
+    name = unique("doctor")
+    assert cobalance("group", "create", name, environment=urls).code == 0
+    outcome = cobalance("doctor", name, environment=urls)
+    assert (outcome.code, f"ok       {name}: members: it has no members\n" in outcome.out) == (0, True)
+    quiet = cobalance("doctor", name, "--quiet", environment=urls)
+    assert "ok  " not in quiet.out
+    missing = cobalance("doctor", "nowhere", environment=urls)
+    assert (missing.code, "error    nowhere: there: group 'nowhere' does not exist" in missing.out) == (1, True)
+
+
+GOOD = {
+    "redis_version": "7.0.15",
+    "maxmemory_policy": "noeviction",
+    "maxmemory": "0",
+    "aof_enabled": "1",
+    "role": "master",
+}
+
+
+@pytest.mark.parametrize(
+    ("look", "facts", "level", "says"),
+    [
+        (_redis_version, {}, "ok", "7.0.15"),
+        (_redis_version, {"redis_version": "7.2.4", "valkey_version": "8.1.1"}, "ok", "Valkey 8.1.1"),
+        (_redis_version, {"redis_version": "6.0.9"}, "error", "older"),
+        (_policy, {}, "ok", "never drops"),
+        (_policy, {"maxmemory_policy": "allkeys-lru"}, "warning", "allkeys-lru"),
+        (_policy, {"maxmemory_policy": "allkeys-lru", "maxmemory": "100"}, "error", "allkeys-lru"),
+        (_memory, {"used_memory": "5"}, "ok", "not limited"),
+        (_memory, {"used_memory": "50", "maxmemory": "100"}, "ok", "50 %"),
+        (_memory, {"used_memory": "95", "maxmemory": "100"}, "warning", "95 %"),
+        (_persistence, {}, "ok", "on"),
+        (_persistence, {"aof_enabled": "0"}, "warning", "off"),
+        (_replicas, {}, "ok", "without replicas"),
+        (_replicas, {"connected_slaves": "1", "min_slaves_good_slaves": "1"}, "ok", "is set"),
+        (_replicas, {"connected_slaves": "1"}, "warning", "two masters"),
+    ],
+)
+def test_what_redis_says_of_itself(
+    look: Callable[[dict[str, str]], Finding], facts: dict[str, str], level: str, says: str
+) -> None:
+    """Each fact, good and bad; what is bad comes with advice."""
+    found = look(GOOD | facts)
+    assert (found.level, says in found.message) == (level, True)
+    assert (found.advice is None) == (level == "ok")
+
+
+def entry(kind: str, at_ms: int = 1, **fields: Any) -> JournalEntry:
+    return JournalEntry(id="1-0", seq=1, kind=kind, at_ms=at_ms, **fields)
+
+
+def test_how_late_heartbeats_are() -> None:
+    """Against the session timeout, with a proposal that has room."""
+    it = group()
+    assert _heartbeats(it, []).level == "unknown"
+    assert _heartbeats(it, [entry("released", late_ms=2_000)]).level == "ok"
+    late = _heartbeats(it, [entry("released", late_ms=3_500), entry("released", late_ms=0)])
+    assert (late.level, late.advice) == (
+        "warning",
+        "cobalance group configure g --session-timeout 9000ms, or less load",
+    )
+
+
+def test_handovers_that_were_forced() -> None:
+    """How many, and after which time."""
+    assert _forced(group(), [entry("released")]).level == "ok"
+    found = _forced(group(), [entry("forced"), entry("forced")])
+    assert (found.level, "2 were forced after 30000 ms" in found.message) == ("warning", True)
+
+
+def test_a_group_that_nobody_uses() -> None:
+    """After a month; not if Redis drops it by itself."""
+    now_ms = 100 * DAY_MS
+    empty = attrs.evolve(group("Empty"), at_ms=now_ms)
+    assert _stale(group(), entry("left")).level == "ok"
+    assert _stale(empty, entry("left", at_ms=now_ms - DAY_MS)).level == "ok"
+    assert _stale(empty, None).level == "ok"
+    found = _stale(empty, entry("left", at_ms=now_ms - 40 * DAY_MS))
+    assert (found.level, "for 40 days" in found.message) == ("warning", True)
+    assert "cobalance group delete g" in (found.advice or "")
+    expiring = attrs.evolve(empty, expires_at=datetime.now(UTC))
+    assert _stale(expiring, entry("left", at_ms=0)).level == "ok"

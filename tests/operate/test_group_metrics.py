@@ -1,0 +1,208 @@
+"""Metrics of groups, as one exporter serves them, on real servers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+from tests.cli_process import cobalance, running
+from tests.consumers import Place, until
+from tests.names import unique
+
+from cobalance import Delivery, Group, GroupAdmin, Topic, servers
+from cobalance.coordinator.requests import Commit, CommitItem, Header, Join, Request
+from cobalance.journal import Journal
+from cobalance.operate.tally import Durations, Tally
+from cobalance.redact import redact
+from cobalance.servers.ports import free_port
+from cobalance.settings import GroupSettings
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def admin(here: Place) -> Iterator[GroupAdmin]:
+    with GroupAdmin(here.redis_url, amqp_url=here.amqp_url) as it:
+        yield it
+
+
+class Scrapes:
+    """An exporter of one group."""
+
+    def __init__(self, admin: GroupAdmin, group: str, *, partitions: bool = False) -> None:
+        self.registry, self._group = CollectorRegistry(auto_describe=False), group
+        self.registry.register(admin.metrics(group, partitions=partitions))
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """At a scrape of its own."""
+        return self.registry.get_sample_value(f"cobalance_{name}", {"group": self._group, **labels})
+
+
+async def test_lag_by_topic_and_by_partition_if_wanted(here: Place, admin: GroupAdmin, topic: Topic) -> None:
+    """The sum, the most, and the age of the oldest message in flight."""
+    scrapes = Scrapes(admin, here.group, partitions=True)
+    gate = anyio.Event()
+
+    async def wait(_: Delivery) -> None:
+        await gate.wait()
+
+    async with here.member(topic, wait) as one:
+        await one.wait_held(*topic.queue_names)
+        await until(lambda: scrapes.value("group_lag_messages", topic=topic.name) == 0)
+        here.publish(topic, 1, 2, 3)
+        await until(lambda: scrapes.value("group_lag_messages", topic=topic.name) == 3)
+        assert scrapes.value("group_max_partition_lag_messages", topic=topic.name) == 3
+        assert scrapes.value("partition_lag_messages", topic=topic.name, partition="0") == 3
+        assert scrapes.value("partition_lag_messages", topic=topic.name, partition="1") == 0
+        assert scrapes.value("group_unknown_lag_partitions", topic=topic.name) == 0
+        assert (scrapes.value("group_oldest_message_age_seconds", topic=topic.name) or 0) > 0
+        assert Scrapes(admin, here.group).value("partition_lag_messages", topic=topic.name, partition="0") is None
+        gate.set()
+
+
+async def test_a_group_from_its_first_member_to_its_deletion(here: Place, admin: GroupAdmin, topic: Topic) -> None:
+    """Members, states, handovers and why; nothing by member, and nothing of it once the group is gone."""
+    scrapes = Scrapes(admin, here.group)
+    async with here.member(topic, print) as one:
+        await one.wait_held(*topic.queue_names)
+        await until(lambda: scrapes.value("group_members") == 1)
+        async with here.member(topic, print) as two:
+            await two.wait_held()
+            await until(lambda: scrapes.value("group_members") == 2)
+            await until(lambda: scrapes.value("group_state", state="Stable") == 1)
+            assert scrapes.value("group_idle_members") == 0
+            assert scrapes.value("group_state", state="Empty") == 0
+            assert scrapes.value("group_partitions", status="held") == 2
+            assert (scrapes.value("handovers_total", outcome="planned") or 0) >= 1
+            assert (scrapes.value("handover_duration_seconds_count") or 0) >= 1
+            assert (scrapes.value("rebalances_total", reason="join") or 0) >= 1
+            assert (scrapes.value("last_rebalance_timestamp_seconds") or 0) > 1e9
+    await until(lambda: scrapes.value("group_members") == 0)
+    assert scrapes.value("group_verdict_partitions", verdict="OK") == 2
+    assert scrapes.value("rebalances_total", reason="leave") == 2
+    labels = {label for metric in scrapes.registry.collect() for it in metric.samples for label in it.labels}
+    assert labels == {"group", "topic", "state", "status", "verdict", "reason", "outcome", "verb", "le"}
+    await anyio.to_thread.run_sync(admin.delete, here.group)
+    names = [metric.name for metric in scrapes.registry.collect() if metric.samples]
+    assert names == ["cobalance_up"]
+
+
+async def test_what_is_unknown_is_left_out(here: Place, admin: GroupAdmin) -> None:
+    """Folders have no lag: neither 0 nor -1 stands for it."""
+    scrapes = Scrapes(admin, here.group, partitions=True)
+    async with Group(here.group, ["films"], redis_url=here.redis_url) as group:
+        await group.wait_held("films")
+        await until(lambda: scrapes.value("group_members") == 1)
+        for name in ("group_lag_messages", "group_max_partition_lag_messages", "group_oldest_message_age_seconds"):
+            assert scrapes.value(name, topic="") is None
+        assert scrapes.value("partition_lag_messages", topic="", partition="films") is None
+        assert scrapes.value("group_unknown_lag_partitions", topic="") == 1
+
+
+async def test_refusals_count_by_verb(here: Place) -> None:
+    """A commit under a token that is not the present one."""
+    coordinator = here.coordinator
+    if here.redis_url.startswith("memory"):
+        coordinator.create(GroupSettings())
+    tally = Tally(Journal(coordinator.transport, here.group))
+    joined = coordinator.execute(Request(Header("late.1", 1), Join(settings=GroupSettings())))
+    header = Header("late.1", 2, joined.incarnation, joined.version)
+    refused = coordinator.execute(Request(header, Commit((CommitItem("r", 5, 5),))))
+    assert refused.results == ("FENCED",)
+    tally.read()
+    tally.read()
+    assert tally.fenced == {"commit": 1}
+    assert tally.rebalances == {"join": 1}
+
+
+def test_counters_begin_at_zero(private_redis: servers.OwnRedis) -> None:
+    """Each of them is there before its first event, since Prometheus sees no increase of a series that begins at 1."""
+    with GroupAdmin(private_redis.url) as admin:
+        admin.create("g", GroupSettings())
+        scrapes = Scrapes(admin, "g")
+        for reason in ("join", "leave", "crash", "grace", "resources", "data_loss", "eager"):
+            assert scrapes.value("rebalances_total", reason=reason) == 0
+        for outcome in ("planned", "forced", "abandoned", "cancelled", "expired"):
+            assert scrapes.value("handovers_total", outcome=outcome) == 0
+        for verb in ("claim", "commit", "release"):
+            assert scrapes.value("fenced_total", verb=verb) == 0
+
+
+def test_an_exporter_counts_from_its_start(private_redis: servers.OwnRedis) -> None:
+    """One that is started again begins at zero, which Prometheus takes for what it is. A Redis that is down shows."""
+    with GroupAdmin(private_redis.url) as admin:
+        admin.create("g", GroupSettings())
+        admin.configure("g", gather_ms=7)
+        scrapes = Scrapes(admin, "g")
+        assert scrapes.registry.get_sample_value("cobalance_up") == 1
+        assert scrapes.value("rebalances_total", reason="data_loss") == 0
+        private_redis.stop()
+        assert scrapes.registry.get_sample_value("cobalance_up") == 0
+        assert scrapes.value("group_members") is None
+
+
+def test_durations_are_cumulative() -> None:
+    """As Prometheus has them: each bucket has what the one below has."""
+    durations = Durations((0.1, 1.0))
+    for seconds in (0.05, 0.1, 0.5, 7.0):
+        durations.add(seconds)
+    assert durations.buckets() == [("0.1", 2.0), ("1.0", 3.0), ("+Inf", 4.0)]
+    assert durations.sum == pytest.approx(7.65)
+
+
+def fetch(url: str, host: str | None = None) -> str:
+    request = urllib.request.Request(url, headers={} if host is None else {"Host": host})  # noqa: S310 -- our own
+    with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310
+        return str(response.read().decode())
+
+
+def test_the_command_serves_them_until_it_is_stopped(
+    topic: Topic, redis_url: str, amqp_url: str, tmp_path: Path
+) -> None:
+    """On this machine only, without a password; SIGTERM is a normal end."""
+    group = unique("metrics")
+    urls = {"COBALANCE_REDIS_URL": redis_url, "COBALANCE_AMQP_URL": amqp_url}
+    assert cobalance("group", "create", group, environment=urls).code == 0
+    with running("metrics", group, "--port", "0", folder=tmp_path, environment=urls) as exporter:
+        exporter.wait_for("metrics at http://127.0.0.1:")
+        url = next(line for line in exporter.err if "metrics at" in line).split()[-1]
+        families = {it.name: it for it in text_string_to_metric_families(fetch(url))}
+        (up,) = families["cobalance_up"].samples
+        assert up.value == 1
+        assert {it.labels["group"] for it in families["cobalance_group_members"].samples} == {group}
+        with pytest.raises(urllib.error.HTTPError, match="421"):
+            fetch(url, "evil.example")
+        outcome = exporter.end(signal.SIGTERM)
+    assert outcome.code == 0
+    assert redact(outcome.err) == outcome.err
+    unreachable = cobalance("metrics", environment=urls | {"COBALANCE_REDIS_URL": "redis://127.0.0.1:1"})
+    assert unreachable.code == 3
+    del topic
+
+
+def test_a_consumer_serves_its_own(topic: Topic, redis_url: str, amqp_url: str, tmp_path: Path) -> None:
+    """Beside its probes, if it is told to."""
+    (tmp_path / "shop.py").write_text("def handle(delivery):\n    print('handled', flush=True)\n")
+    group = unique("metrics")
+    urls = {"COBALANCE_REDIS_URL": redis_url, "COBALANCE_AMQP_URL": amqp_url}
+    assert cobalance("group", "create", group, environment=urls).code == 0
+    command = ("consume", topic.name, "--group", group, "--handler", "shop:handle", "--metrics")
+    assert cobalance(*command, environment=urls).code == 2
+    port = free_port()
+    with running(*command, "--probe-port", str(port), folder=tmp_path, environment=urls) as consumer:
+        consumer.wait_for("joined group")
+        assert cobalance("publish", topic.name, "x", environment=urls).code == 0
+        consumer.wait_for("handled")
+        found = fetch(f"http://127.0.0.1:{port}/metrics")
+        assert json.loads(fetch(f"http://127.0.0.1:{port}/readyz"))["ready"]
+        consumer.end(signal.SIGTERM)
+    assert f'cobalance_received_messages_total{{group="{group}",topic="{topic.name}"}} 1.0' in found

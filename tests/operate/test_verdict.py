@@ -1,0 +1,140 @@
+"""Verdicts on resources, from histories as they occur."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+from tests.operate.described import group, member
+
+from cobalance.description import Backlog, GroupDescription, Verdict
+from cobalance.operate.verdict import Sample, Standing, judge, sample, worst
+
+EVERY_MS = 5_000
+WINDOW_MS = 60_000
+LONG = WINDOW_MS // EVERY_MS + 1
+"""Samples that reach back a whole window."""
+
+
+def history(*samples: dict[str, Any], standing: Standing = "worked", token: int = 7) -> list[Sample]:
+    """One sample every five seconds."""
+    common: dict[str, Any] = {"standing": standing, "token": token}
+    return [Sample(at_ms=number * EVERY_MS, **common | given) for number, given in enumerate(samples)]
+
+
+def stuck(count: int, **given: Any) -> list[dict[str, Any]]:
+    """The same message in flight, ever older, before two that wait."""
+    return [{"lag": 3, "in_flight": 3, "oldest_ms": number * EVERY_MS, **given} for number in range(count)]
+
+
+IDLE = [{"lag": 0, "in_flight": 0}] * LONG
+BUSY = [{"lag": 50 + number % 3, "in_flight": 50, "oldest_ms": 120} for number in range(LONG)]
+WAITING = [{"lag": 4, "in_flight": 0}] * LONG
+
+HISTORIES: dict[str, tuple[list[Sample], Verdict | None]] = {
+    "idle": (history(*IDLE), "OK"),
+    "idle, then one message": (history(*IDLE, {"lag": 1, "in_flight": 1, "oldest_ms": 900}), None),
+    "busy, and as fast as what comes": (history(*BUSY), "OK"),
+    "busy for the first two samples": (history(*BUSY[:2]), "OK"),
+    "a long lag that shrinks": (
+        history(*({"lag": 9_000 - n, "in_flight": 9, "oldest_ms": 4} for n in range(LONG))),
+        "OK",
+    ),
+    "falling behind for a whole window": (
+        history(*({"lag": 100 + n, "in_flight": 9, "oldest_ms": 4} for n in range(LONG))),
+        "WARN",
+    ),
+    "falling behind for a moment": (
+        history(*({"lag": 100 + n, "in_flight": 9, "oldest_ms": 4} for n in range(3))),
+        "OK",
+    ),
+    "a stuck handler": (history(*stuck(LONG)), "STALL"),
+    "a stuck handler, and more comes": (
+        history(*({**it, "lag": 3 + n} for n, it in enumerate(stuck(LONG)))),
+        "STALL",
+    ),
+    "a handler that takes half a window": (history(*stuck(LONG // 2)), None),
+    "a handler that took its time": (
+        history(*stuck(LONG - 1), {"lag": 3, "in_flight": 2, "oldest_ms": 4_000}),
+        "OK",
+    ),
+    "messages wait, and nobody takes them": (history(*WAITING), "STALL"),
+    "halted": (history(*stuck(2), standing="halted"), "STOP"),
+    "halted, and not a queue": (history({}, standing="halted"), "STOP"),
+    "given up again and again, and retried": (history({"lag": 1}, standing="paused"), "STALL"),
+    "nobody there, nothing to do": (history(*IDLE, standing="unworked"), "OK"),
+    "nobody there, and messages wait": (history(*WAITING[:2], standing="unworked"), "STOP"),
+    "nobody there, and the first message came": (
+        history({"lag": 0}, {"lag": 1, "in_flight": 0}, standing="unworked"),
+        None,
+    ),
+    "nobody there, and not a queue": (history({}, {}, standing="unworked"), None),
+    "draining, and getting on": (history(*BUSY[:3], standing="moving"), "OK"),
+    "draining, with a handler that does not return": (history(*stuck(4), standing="moving"), "WARN"),
+    "recovering": (history(*WAITING[:2], standing="moving"), "WARN"),
+    "recovering, nothing to do": (history(*IDLE[:2], standing="moving"), "OK"),
+    "moved, and nobody gets on with it": (
+        [attrs.evolve(it, token=n // 4) for n, it in enumerate(history(*WAITING))],
+        "WARN",
+    ),
+    "unknown lag": (history(*([{}] * LONG)), None),
+    "lag that has just become unknown": (history(*WAITING, {}), None),
+    "lag that was unknown until now": (history({}, *WAITING[:2]), None),
+    "a stream that is read": (history(*({"lag": 10, "committed": n} for n in range(LONG))), "OK"),
+    "a stream of which nothing is committed": (history(*([{"lag": 10, "committed": 3}] * LONG)), "STALL"),
+    "counted by RabbitMQ only": (history(*([{"lag": 10, "in_flight": 10}] * LONG)), None),
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_each_history_has_its_verdict(name: str) -> None:
+    """Every five seconds for a minute, unless it says otherwise."""
+    samples, expected = HISTORIES[name]
+    assert judge(samples, WINDOW_MS) == expected
+
+
+def test_a_verdict_changes_only_with_what_is_known() -> None:
+    """A stuck handler: not known for a minute, then a stall, and well as soon as its message is done."""
+    samples = history(*stuck(LONG + 2), {"lag": 2, "in_flight": 2, "oldest_ms": 10})
+    told = [judge(samples[: number + 1], WINDOW_MS) for number in range(len(samples))]
+    assert told == [None] * (LONG - 1) + ["STALL"] * 3 + ["OK"]
+
+
+def test_the_worst_verdict_is_that_of_the_group() -> None:
+    """What is unknown neither hides it nor counts."""
+    assert worst([]) is None
+    assert worst([None, None]) is None
+    assert worst(["OK", None, "STALL", "WARN"]) == "STALL"
+    assert worst(["OK", "STOP", "STALL"]) == "STOP"
+
+
+@pytest.mark.parametrize(
+    ("found", "standing"),
+    [
+        (group(), "worked"),
+        (group("Reconciling", state="pending", deadline_in_ms=5), "moving"),
+        (group("Assigning", state="granted"), "moving"),
+        (group("Assigning", state="free", owner=None), "moving"),
+        (group("Stable", member(capacity=0), state="free", owner=None), "unworked"),
+        (group("Assigning", state="free", owner=None, is_named=False), "unworked"),
+        (group("Reconciling", state="graced"), "moving"),
+        (group("Recovering"), "moving"),
+        (group("Empty", member(state="silent")), "unworked"),
+        (group(state="halted", owner=None, halted="failed"), "halted"),
+        (group(state="halted", owner=None, halted="failed", tried_in_ms=5), "paused"),
+        (group("Recovering", state="halted", owner=None, halted="failed"), "halted"),
+    ],
+)
+def test_how_a_resource_stands(found: GroupDescription, standing: Standing) -> None:
+    """Whether somebody works it, or will by a deadline."""
+    (resource,) = found.resources
+    assert sample(found, resource) == Sample(at_ms=1, standing=standing, token=1)
+
+
+def test_a_sample_has_what_is_known_of_the_backlog() -> None:
+    """None stays None."""
+    found = group(committed=4, backlog=Backlog(lag=3, in_flight=2))
+    assert sample(found, found.resources[0]) == Sample(
+        at_ms=1, standing="worked", token=1, lag=3, in_flight=2, committed=4
+    )
