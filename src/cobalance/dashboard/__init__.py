@@ -1,0 +1,1 @@
+"""A read-only dashboard of groups, for browsers. Needs the extra ``dashboard``."""

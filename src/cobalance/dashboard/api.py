@@ -1,0 +1,168 @@
+"""The JSON API that the pages use, under ``/api/v1``. It only reads.
+
+Names may have slashes, so they come percent-encoded, and a path is taken apart before it is decoded.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from http import HTTPStatus
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+import anyio
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from cobalance.dashboard.feed import FRESH_S, Feed
+from cobalance.dashboard.feeds import Feeds
+from cobalance.dashboard.timeline import history, timeline
+from cobalance.dashboard.values import plain, text
+from cobalance.errors import CobalanceError, UsageError
+from cobalance.operate.http_listener import status_of
+from cobalance.redact import redact
+from cobalance.threads.worker_threads import WorkerThreads
+
+T = TypeVar("T")
+
+Answers = Callable[[Request], Awaitable[Response]]
+
+HOUR_MS = 3_600_000
+
+COMPRESSION = 4
+"""A fast level, since answers are made for each browser."""
+
+
+class Api:
+    """The answers. What waits for Redis does so in threads."""
+
+    def __init__(self, feeds: Feeds) -> None:
+        self._feeds, self._threads = feeds, WorkerThreads()
+
+    def routes(self) -> list[Route]:
+        """Path → answer."""
+        found: dict[str, Answers] = {
+            "/api/v1/groups": self._groups,
+            "/api/v1/events": self._overview_events,
+            "/api/v1/groups/{group}": self._group,
+            "/api/v1/groups/{group}/events": self._events,
+            "/api/v1/groups/{group}/handovers": self._handovers,
+            "/api/v1/groups/{group}/partitions/{partition}": self._partition,
+        }
+        return [Route(path, _told(answer)) for path, answer in found.items()]
+
+    async def _groups(self, _: Request) -> Response:
+        return _json({"groups": await self._threads.run(self._feeds.overview.look)})
+
+    async def _group(self, request: Request) -> Response:
+        """The snapshot as Python has it, and why the group is as it is."""
+        feed = await self._feed(request)
+        view = await self._threads.run(feed.look)
+        return _json(plain(view.group) | {"sentences": view.sentences})
+
+    async def _handovers(self, request: Request) -> Response:
+        feed = await self._feed(request)
+        now_ms = (await self._threads.run(feed.look)).group.at_ms
+        to_ms = _number(request, "to_ms", now_ms)
+        from_ms, after_seq = _number(request, "from_ms", to_ms - HOUR_MS), _number(request, "after_seq", 0)
+
+        def read() -> dict[str, Any]:
+            with feed.past.lock:
+                return timeline(feed.past, from_ms, to_ms, after_seq) | {"now_ms": now_ms}
+
+        return _json(await self._threads.run(read))
+
+    async def _partition(self, request: Request) -> Response:
+        feed, name = await self._feed(request), _name(request, "partition")
+
+        def read() -> dict[str, Any]:
+            sentences, view = feed.explain(name), feed.look()
+            with feed.past.lock:
+                past = history(feed.past, name)
+            return {"at_ms": view.group.at_ms, "partition": view.rows[name][1], "sentences": sentences, "history": past}
+
+        return _json(await self._threads.run(read))
+
+    async def _events(self, request: Request) -> Response:
+        feed = await self._feed(request)
+        await self._threads.run(feed.look)  # a group that is gone is no stream that breaks
+
+        async def look() -> AsyncIterator[dict[str, Any] | None]:
+            number = 0
+            while True:
+                view = feed.fresh
+                if view is None:
+                    view = await self._threads.run(feed.look)
+                yield view.since(number) if view.number != number else None
+                number = view.number
+
+        return self._stream(request, look())
+
+    async def _overview_events(self, request: Request) -> Response:
+        async def look() -> AsyncIterator[dict[str, Any] | None]:
+            while True:
+                yield {"groups": await self._threads.run(self._feeds.overview.look)}
+
+        return self._stream(request, look())
+
+    def _stream(self, request: Request, looks: AsyncIterator[dict[str, Any] | None]) -> Response:
+        """Server-sent events, one a second, until the browser goes, a server fails, or this one stops."""
+
+        async def events() -> AsyncIterator[str]:
+            try:
+                async for found in looks:
+                    yield ": nothing new\n\n" if found is None else f"data: {text(found)}\n\n"
+                    await anyio.sleep(FRESH_S)
+                    if self._feeds.closing:
+                        return
+            except CobalanceError as error:
+                yield f"event: problem\ndata: {text({'error': redact(str(error))})}\n\n"
+
+        headers = {"X-Accel-Buffering": "no", "Vary": "Accept-Encoding"}
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return StreamingResponse(events(), media_type="text/event-stream", headers=headers)
+        headers["Content-Encoding"] = "gzip"
+        return StreamingResponse(_compressed(events()), media_type="text/event-stream", headers=headers)
+
+    async def _feed(self, request: Request) -> Feed:
+        group = _name(request, "group")
+        known = self._feeds.known(group)
+        return known if known is not None else await self._threads.run(lambda: self._feeds.feed(group))
+
+
+async def _compressed(events: AsyncIterator[str]) -> AsyncIterator[bytes]:
+    """Each event whole, as soon as it is there; what has been sent before makes the next one shorter."""
+    packer = zlib.compressobj(COMPRESSION, wbits=31)
+    async for event in events:
+        yield packer.compress(event.encode()) + packer.flush(zlib.Z_SYNC_FLUSH)
+
+
+def _told(answer: Answers) -> Answers:
+    """Errors as an answer."""
+
+    async def told(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except CobalanceError as error:
+            return _json({"error": redact(str(error))}, status_of(error))
+
+    return told
+
+
+def _json(value: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    return Response(text(value) + "\n", status, media_type="application/json")
+
+
+def _name(request: Request, key: str) -> str:
+    return unquote(request.path_params[key])
+
+
+def _number(request: Request, key: str, default: int) -> int:
+    given = request.query_params.get(key, "")
+    if not given:
+        return default
+    if not given.isdecimal() or len(given) > 16:
+        raise UsageError(f"{key} is {given!r}: give a whole number")
+    return int(given)

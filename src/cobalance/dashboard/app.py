@@ -1,0 +1,90 @@
+"""The dashboard as an ASGI application."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Collection
+from functools import cache
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cobalance.dashboard.api import COMPRESSION, Api
+from cobalance.dashboard.feeds import Feeds
+from cobalance.dashboard.guard import Guard
+
+if TYPE_CHECKING:
+    from cobalance.admin import GroupAdmin
+
+STATIC = Path(str(files("cobalance.dashboard") / "static"))
+
+PAGES = {
+    "/": "groups",
+    "/groups/{group}": "group",
+    "/groups/{group}/handovers": "handovers",
+    "/groups/{group}/partitions/{partition}": "partition",
+}
+"""Path → the module in static/pages that fills it."""
+
+
+def dashboard_app(
+    admin: GroupAdmin, *, hosts: Collection[str] | None = None, password: str | None = None, feeds: Feeds | None = None
+) -> ASGIApp:
+    """The pages and their API, to be served, or mounted in an application that is there already:
+    ``app.mount("/cobalance", dashboard_app(admin))``. It only reads.
+
+    Args:
+        admin: of the groups to show. Keep it open.
+        hosts: names under which it may be asked, besides addresses. None leaves that check to the application around.
+        password: asked for by HTTP Basic, with any user name. None leaves that to the application around.
+        feeds: of this admin, to stop them; by default its own.
+    """
+    pages = [Route(path, _page(name)) for path, name in PAGES.items()]
+    static = Mount("/static", StaticFiles(directory=STATIC))
+    routes = [*pages, *Api(feeds or Feeds(admin)).routes(), static]
+    app = Starlette(
+        routes=routes, middleware=[Middleware(GZipMiddleware, minimum_size=1_000, compresslevel=COMPRESSION)]
+    )
+    return Guard(_undecoded(app), hosts, password)
+
+
+def _undecoded(app: ASGIApp) -> ASGIApp:
+    """Routes see the path before it is decoded, as a name may have a slash."""
+
+    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            raw = scope.get("raw_path") or quote(scope["path"]).encode()
+            scope = {**scope, "path": raw.decode("latin-1").partition("?")[0]}
+        await app(scope, receive, send)
+
+    return wrapped
+
+
+def _page(name: str) -> Callable[[Request], Awaitable[HTMLResponse]]:
+    async def answer(request: Request) -> HTMLResponse:
+        given = {key: unquote(value) for key, value in request.path_params.items()}
+        words = {
+            "base": f"{request.scope.get('root_path', '')}/",
+            "page": name,
+            "group": given.get("group", ""),
+            "partition": given.get("partition", ""),
+        }
+        return HTMLResponse(re.sub(r"\{\{(\w+)\}\}", lambda it: escape(words[it[1]]), _shell()))
+
+    return answer
+
+
+@cache
+def _shell() -> str:
+    return (STATIC / "page.html").read_text()

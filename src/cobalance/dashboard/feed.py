@@ -1,0 +1,148 @@
+"""One look at a group a second, for however many browsers look at it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from cobalance.dashboard.handovers import Handovers
+from cobalance.dashboard.values import plain
+from cobalance.description import GroupDescription
+from cobalance.operate.explanation import Explanation
+from cobalance.redact import redact
+
+if TYPE_CHECKING:
+    from cobalance.journal import Journal
+    from cobalance.operate.watch import Watch
+
+FRESH_S = 1.0
+
+SHARE = 4
+"""After a look that took long there is a pause of this many times as long."""
+
+_AGES = {"age_ms": -1, "deadline_in_ms": 1, "tried_in_ms": 1}
+"""They change with every look at what does not change."""
+
+
+@attrs.frozen(kw_only=True)
+class View:
+    """A group at one moment."""
+
+    number: int
+    """Rises with every look."""
+    group: GroupDescription
+    rows: Mapping[str, tuple[int, dict[str, Any]]]
+    """Resource → the number of the look at which it last changed, and how it is."""
+    sentences: list[str]
+    """Why the group is as it is."""
+    seq: int
+    """Of the newest entry in the journal."""
+    numbers: Mapping[str, int]
+    """Member → its number, by which it has its colour."""
+    gone: Mapping[str, int]
+    """Resources that are gone → the number of the look that missed them."""
+
+    def since(self, number: int) -> dict[str, Any]:
+        """What a browser needs that has seen an earlier look; all of it if it has seen none."""
+        group = plain(attrs.evolve(self.group, resources=(), subscriptions=(), let_go=()))
+        for name in ("resources", "subscriptions", "let_go"):
+            del group[name]
+        for member in group["members"]:
+            member["number"] = self.numbers.get(member["id"])
+        rows = [row for changed, row in self.rows.values() if changed > number]
+        gone = [name for name, missed in self.gone.items() if number and missed > number]
+        is_all = number == 0
+        return {"group": group, "resources": rows, "gone": gone, "all": is_all, "seq": self.seq} | {
+            "sentences": self.sentences
+        }
+
+
+class Feed:
+    """One group. Any number of threads may ask."""
+
+    def __init__(self, watch: Watch, journal: Journal, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._watch, self._clock = watch, clock
+        self.past = Handovers(journal)
+        self._lock = Lock()
+        self._view: View | None = None
+        self._fresh_until = 0.0
+        self.asked_at = clock()
+
+    @property
+    def fresh(self) -> View | None:
+        """The last look, if the next one is not due."""
+        self.asked_at = self._clock()
+        return self._view if self.asked_at < self._fresh_until else None
+
+    def look(self) -> View:
+        """How the group is, or was a moment ago.
+
+        Raises:
+            UnknownGroup: there is no such group any more.
+            ServerError: Redis cannot be queried.
+        """
+        with self._lock:
+            found = self.fresh
+            if found is None:
+                begun = self._clock()
+                found = self._view = self._read(self._view)
+                took = self._clock() - begun
+                self._fresh_until = begun + max(FRESH_S, SHARE * took)
+            return found
+
+    def explain(self, resource: str) -> list[str]:
+        """Why a resource is where it is.
+
+        Raises:
+            UsageError: there is no such resource.
+        """
+        group = self.look().group
+        with self.past.lock:
+            sentences = Explanation(group, self.past.account(resource)).sentences()
+        return [redact(it) for it in sentences]
+
+    def _read(self, before: View | None) -> View:
+        group = self._watch.snapshot()
+        with self.past.lock:
+            self.past.read()
+            sentences = Explanation(group, self.past.account()).sentences()
+            numbers = {it.id: self.past.numbers[it.id] for it in group.members if it.id in self.past.numbers}
+        number = before.number + 1 if before is not None else 1
+        rows = _rows(before, group, number)
+        return View(
+            number=number,
+            group=group,
+            rows=rows,
+            sentences=[redact(it) for it in sentences],
+            seq=self.past.seq,
+            numbers=numbers,
+            gone=_gone(before, rows, number),
+        )
+
+
+def _rows(before: View | None, group: GroupDescription, number: int) -> dict[str, tuple[int, dict[str, Any]]]:
+    rows = {it.name: (number, plain(it)) for it in group.resources}
+    if before is not None:
+        for name, (_, row) in rows.items():
+            known = before.rows.get(name)
+            if known is not None and _lasting(known[1], before.group.at_ms) == _lasting(row, group.at_ms):
+                rows[name] = (known[0], row)
+    return rows
+
+
+def _lasting(row: Mapping[str, Any], at_ms: int) -> dict[str, Any]:
+    """A row with moments in place of ages."""
+    return {
+        key: at_ms + _AGES[key] * value if key in _AGES and value is not None else value for key, value in row.items()
+    }
+
+
+def _gone(before: View | None, rows: Mapping[str, Any], number: int) -> dict[str, int]:
+    if before is None:
+        return {}
+    missed = {name: number for name in before.rows if name not in rows}
+    return {name: at for name, at in {**before.gone, **missed}.items() if name not in rows}

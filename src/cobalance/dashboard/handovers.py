@@ -1,0 +1,264 @@
+"""The past of a group as its journal has it: who worked each resource from when to when, and why that changed.
+
+:class:`~cobalance.ownership.Ownership` replays the journal; what is kept here is how its answer changed. Nothing is
+kept that Redis does not have, so every dashboard shows the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from threading import Lock
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+
+from cobalance.journal import BEGINNING, Gap, with_gaps
+from cobalance.operate.moves import CAUSES, Account, Moves, is_same_list
+from cobalance.operate.wording import Wording
+from cobalance.ownership import BEGINNINGS, CUT_SHORT, ENDINGS, Ownership, Standing
+
+if TYPE_CHECKING:
+    from cobalance.journal import Journal, JournalEntry
+
+State = Literal["held", "draining", "graced", "free", "halted"]
+"""draining: held, and to be handed over. graced: kept for its holder's return. free: worked by nobody."""
+
+PLACES = frozenset({"graced", "repaired"})
+"""Entries about a member by which what it holds comes to be kept for its return, or is no longer."""
+
+MOST_SPANS = 200_000
+"""Of a longer journal, only the newer half of it is kept."""
+
+
+@attrs.define(kw_only=True)
+class Span:
+    """One resource in one state, for a time."""
+
+    seq: int
+    """Of the journal's entry that began or ended it last."""
+    state: State
+    owner: str | None
+    token: int | None
+    from_ms: int
+    to_ms: int | None = None
+    """None while it lasts."""
+    why: str
+    """Why it began, in words."""
+    end: str | None = None
+    """The kind of entry that ended it."""
+
+
+@attrs.define(kw_only=True)
+class Happening:
+    """A change of the group, and what followed from it. Or entries that are missing."""
+
+    id: int
+    """The sequence number of its entry."""
+    seq: int
+    """Of the newest entry that followed from it."""
+    at_ms: int
+    kind: str
+    what: str
+    moves: int = 0
+    """Tenures that began because of it."""
+    cut_short: int = 0
+    """Tenures that were ended by force, or given up."""
+    longest_drain_ms: int = 0
+
+
+class Handovers:
+    """Reads one group's journal on and on. Any number of threads may ask."""
+
+    def __init__(self, journal: Journal, *, most_spans: int = MOST_SPANS) -> None:
+        self._journal, self._most = journal, most_spans
+        self._after, self._ownership, self._count = BEGINNING, Ownership(), 0
+        self._at_ms = 0
+        self._wording = Wording(self.who)
+        self._moves: dict[str, Moves] = {}
+        self._account = Account()
+        self._instances: dict[str, str] = {}
+        self._causes: dict[int, Happening] = {}
+        self.numbers: dict[str, int] = {}
+        """Member → how many the journal names before it, by which it has its colour."""
+        self.lock = Lock()
+        """Held while the journal is read on, and by whoever looks at the rest."""
+        self.seq = 0
+        """Of the newest entry."""
+        self.first_ms: int | None = None
+        """How far this reaches back."""
+        self.tracks: dict[str, list[Span]] = {}
+        """Resource → its spans, in order, without gaps but for what is not known."""
+        self.happenings: list[Happening] = []
+
+    def read(self) -> None:
+        """Takes in what is new. Call it with the lock.
+
+        Raises:
+            ServerError: the journal could not be read.
+        """
+        for entry in with_gaps(self._journal.entries(self._after), last_seq=self.seq):
+            if isinstance(entry, Gap):
+                self._skip(entry)
+            else:
+                self._take(entry)
+        if self._count > self._most:
+            self._forget_older_half()
+
+    def account(self, resource: str | None = None) -> Account:
+        """What explanations are made from."""
+        moves = self._moves.get(resource or "", Moves())
+        return attrs.evolve(self._account, resource=resource, moves=moves)
+
+    def who(self, member: str | None) -> str:
+        """How people know a member, also one that is gone."""
+        if member is None:
+            return "nobody"
+        label, instance = self._account.labels.get(member), self._instances.get(member)
+        return f"{instance} on {label}" if instance and label else label or member
+
+    def label(self, member: str) -> str | None:
+        """Host and process id of a member, as it joined with."""
+        return self._account.labels.get(member)
+
+    def instance_id(self, member: str) -> str | None:
+        """The instance id that a member joined with."""
+        return self._instances.get(member)
+
+    def _take(self, entry: JournalEntry) -> None:
+        self._after, self.seq, self._at_ms = entry.id, entry.seq, entry.at_ms
+        if self.first_ms is None:
+            self.first_ms = entry.at_ms
+        if entry.member is not None:
+            self.numbers.setdefault(entry.member, len(self.numbers))
+            if entry.instance_id is not None:
+                self._instances[entry.member] = entry.instance_id
+        self._note(entry)
+        self._account.take(entry)
+        self._ownership.apply(entry, entry.at_ms)
+        if entry.resource is not None:
+            moves = self._moves.setdefault(entry.resource, Moves())
+            moves.take(entry, self._account.last_change)
+            self._count_move(entry, moves)
+        for name in self._touched(entry):
+            self._follow(name, entry)
+
+    def _skip(self, gap: Gap) -> None:
+        """What was going on before entries that are missing is not known to have gone on."""
+        self._account.missing += gap.missing
+        if self.seq == 0:  # only the beginning is gone
+            return
+        at_ms = self._at_ms
+        words = f"{gap.missing} entries of the journal are missing"
+        self.happenings.append(Happening(id=gap.before_seq, seq=gap.before_seq, at_ms=at_ms, kind="gap", what=words))
+        for track in self.tracks.values():
+            if track and track[-1].to_ms is None:
+                track[-1].to_ms, track[-1].seq = at_ms, gap.before_seq
+        self._ownership = Ownership()
+
+    def _note(self, entry: JournalEntry) -> None:
+        """Remembers a change of the group, or counts a move to the change that it follows from."""
+        if entry.kind in CAUSES:
+            last = self._account.last_change
+            if last is not None and last.seq in self._causes and is_same_list(entry, last):
+                self._causes[entry.seq] = self._causes[last.seq]
+            else:
+                what = self._sentence(entry)
+                found = Happening(id=entry.seq, seq=entry.seq, at_ms=entry.at_ms, kind=entry.kind, what=what)
+                self.happenings.append(found)
+                self._causes[entry.seq] = found
+
+    def _count_move(self, entry: JournalEntry, moves: Moves) -> None:
+        is_asked = moves.revoked is not None and moves.revoked.handover_id == entry.handover_id
+        cause = moves.revoked_after if is_asked else self._account.last_change
+        found = self._causes.get(cause.seq) if cause is not None else None
+        if found is None:
+            return
+        found.seq = entry.seq
+        found.moves += entry.kind in BEGINNINGS
+        found.cut_short += entry.kind in CUT_SHORT
+        if entry.kind in ENDINGS:
+            found.longest_drain_ms = max(found.longest_drain_ms, entry.drain_ms or 0)
+
+    def _sentence(self, entry: JournalEntry) -> str:
+        if entry.label is not None and entry.member is not None:  # it has just told who it is
+            self._account.labels[entry.member] = entry.label
+        return _capital(self._wording.cause(entry))
+
+    def _touched(self, entry: JournalEntry) -> Iterable[str]:
+        if entry.resource is not None:
+            return (entry.resource,)
+        if entry.kind == "incarnation":
+            return [*self.tracks]
+        if entry.kind not in PLACES:
+            return ()
+        return [name for name, it in self._ownership.resources.items() if it.owner == entry.member]
+
+    def _follow(self, name: str, entry: JournalEntry) -> None:
+        """Begins another span if what the replay says of the resource has changed."""
+        track = self.tracks.setdefault(name, [])
+        standing = self._ownership.resources.get(name)
+        state = None if standing is None else self._state(standing)
+        owner = standing.owner or None if standing is not None else None
+        token = standing.token or None if standing is not None else None
+        last = track[-1] if track and track[-1].to_ms is None else None
+        if last is not None:
+            if (state, owner, token) == (last.state, last.owner, last.token):
+                return
+            last.to_ms, last.seq, last.end = entry.at_ms, entry.seq, entry.kind
+        if state is not None:
+            why = self._why(name, state, entry)
+            track.append(Span(seq=entry.seq, state=state, owner=owner, token=token, from_ms=entry.at_ms, why=why))
+            self._count += 1
+
+    def _state(self, standing: Standing) -> State:
+        if standing.halted:
+            return "halted"
+        if not standing.owner:
+            return "free"
+        if self._ownership.members.get(standing.owner) == "graced":
+            return "graced"
+        return "held" if standing.pending_since is None else "draining"
+
+    def _why(self, name: str, state: State, entry: JournalEntry) -> str:
+        moves = self._moves.get(name, Moves())
+        if entry.kind == "repaired":
+            return "Its record was repaired after a script had died"
+        if entry.kind in BEGINNINGS:
+            return self._wording.begun(moves)
+        if entry.kind in ENDINGS:
+            return _capital(self._wording.ended(moves, entry))
+        if state == "draining":
+            return f"It is asked back, {self._wording.asked_back(moves)}"
+        told = {
+            "cancelled": "It stays where it is after all",
+            "halted": "It was given up again and again" if entry.reason == "paused" else "It was halted",
+            "resumed": "It was resumed",
+            "added": "It came onto the list",
+        }
+        return told.get(entry.kind) or (_capital(self._wording.cause(entry)) if entry.kind in CAUSES else entry.kind)
+
+    def _forget_older_half(self) -> None:
+        ends = sorted(span.to_ms for track in self.tracks.values() for span in track if span.to_ms is not None)
+        limit_ms = ends[len(ends) // 2]
+        for name in [*self.tracks]:
+            kept = [span for span in self.tracks[name] if span.to_ms is None or span.to_ms > limit_ms]
+            self.tracks[name] = kept
+            if not kept:
+                del self.tracks[name]
+        self.happenings = [it for it in self.happenings if it.at_ms > limit_ms]
+        self._causes = {seq: it for seq, it in self._causes.items() if it.at_ms > limit_ms}
+        self._count, self.first_ms = sum(map(len, self.tracks.values())), limit_ms
+
+
+def overlapping(track: list[Span], from_ms: int, to_ms: int) -> Iterator[Span]:
+    """The spans of a track in a window of time, newest first; such as took no time at all are left out."""
+    for span in reversed(track):
+        if span.to_ms is not None and span.to_ms < from_ms:
+            return
+        if span.from_ms <= to_ms and span.to_ms != span.from_ms:
+            yield span
+
+
+def _capital(words: str) -> str:
+    """The first letter of a sentence; but a name stays as it is."""
+    return words[:1].upper() + words[1:] if words.startswith(("it ", "resources ", "the ")) else words

@@ -1,0 +1,60 @@
+// All groups, those that need attention first.
+
+import { element, keep, link, mark, say } from "../dom.js";
+import { here } from "../here.js";
+import { follow } from "../live.js";
+import { duration, number, plural, VERDICTS } from "../words.js";
+
+const COLUMNS = ["Group", "Verdict", "State", "Lag", "Oldest", "Members", "Partitions", "Moves in the last hour", "Needs attention"];
+
+export function show(main) {
+  const body = element("tbody");
+  const head = element("tr", {}, ...COLUMNS.map((name) => element("th", { scope: "col" }, name)));
+  const empty = element("p", { class: "empty", hidden: true }, "There is no group in this Redis yet. A first member, or ", element("code", {}, "cobalance group create NAME"), ", makes one.");
+  const table = element("table", { class: "stack" }, element("thead", {}, head), body);
+  const filter = element("input", { type: "search", placeholder: "Filter by name", "aria-label": "Filter groups by name" });
+  const total = element("p", { class: "sum" });
+  main.append(element("div", { class: "title" }, element("h1", {}, "Groups"), total, filter), element("div", { class: "card scrolls", tabindex: "0", role: "region", "aria-label": "Groups" }, table), empty);
+  let rows = [];
+  const draw = () => {
+    const wanted = filter.value.trim().toLowerCase();
+    const shown = rows.filter((it) => it.name.toLowerCase().includes(wanted));
+    keep(body, shown, (it) => it.name, make, update);
+    empty.hidden = rows.length > 0;
+    table.hidden = !rows.length;
+    const bad = rows.filter((it) => it.verdict && it.verdict !== "OK").length;
+    say(total, `${plural(rows.length, "group")}${bad ? `, ${bad} not OK` : ""}`);
+  };
+  filter.addEventListener("input", draw);
+  follow([], (message) => {
+    rows = message.groups;
+    draw();
+  });
+}
+
+function make(it) {
+  const name = element("th", { scope: "row" }, link(here.path("groups", it.name), it.name));
+  const cells = COLUMNS.slice(1).map((column) => element("td", { "data-label": column }));
+  cells[0].append(element("span", { class: "badge" }));
+  cells.at(-1).className = "wide attention";
+  return element("tr", {}, name, ...cells);
+}
+
+function update(row, it) {
+  const [verdict, state, lag, oldest, members, partitions, moves, attention] = [...row.cells].slice(1);
+  badge(verdict.firstChild, it.verdict);
+  say(state, it.state);
+  say(lag, number(it.lag));
+  say(oldest, duration(it.oldest_ms));
+  say(members, it.idle_members ? `${number(it.members)} (${it.idle_members} idle)` : number(it.members));
+  say(partitions, number(it.partitions));
+  say(moves, number(it.moves_last_hour));
+  const texts = [it.problem, ...(it.attention ?? [])].filter(Boolean);
+  say(attention, texts.slice(0, 2).join(" ") + (texts.length > 2 ? ` And ${texts.length - 2} more.` : ""));
+}
+
+export function badge(node, verdict) {
+  say(node, verdict ?? "–");
+  mark(node, "class", `badge ${verdict ?? "none"}`);
+  mark(node, "title", VERDICTS[verdict] ?? "not known yet");
+}

@@ -1,0 +1,206 @@
+"""The JSON API, as a program asks it, over groups in this process."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import zlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import attrs
+import pytest
+import redis
+from tests.cli_process import SECRET
+from tests.dashboard.asking import ask, events, stream
+from tests.dashboard.scenes import Scene
+
+from cobalance import GroupAdmin
+from cobalance.coordinator.memory.transport import MemoryTransport
+from cobalance.coordinator.transport import Reply, Script
+from cobalance.dashboard.feeds import FORGOTTEN_S, Feeds
+from cobalance.dashboard.server import DashboardServer
+from cobalance.dashboard.values import plain
+from cobalance.servers import OwnRedis
+from cobalance.servers.ports import free_port
+from cobalance.settings import GroupSettings
+
+
+def test_all_groups_those_that_need_attention_first(port: int) -> None:
+    """A row each, with what draws attention in words; what is not known is null."""
+    groups = ask(port, "/api/v1/groups").json["groups"]
+    assert [it["name"] for it in groups] == ["g", "audit/eu"]
+    g = groups[0]
+    assert (g["state"], g["members"], g["partitions"], g["lag"], g["verdict"]) == ("Reconciling", 5, 12, None, None)
+    assert g["draining"] == 2
+    assert len([it for it in g["attention"] if "waits for web-" in it]) == 2
+    assert g["moves_last_hour"] == 31
+
+
+def test_a_group_is_its_snapshot(port: int, admin: GroupAdmin) -> None:
+    """The same value as in Python, with why it is as it is."""
+    found = ask(port, "/api/v1/groups/g").json
+    assert found.pop("sentences")[0] == "Group g is Reconciling: 5 members, 12 partitions."
+    assert found == plain(admin.snapshot("g"))
+    assert set(found) == {it.name for it in attrs.fields(type(admin.snapshot("g")))}
+
+
+def test_a_name_with_a_slash_is_one_name(port: int) -> None:
+    """Percent-encoded, in the API and in the pages."""
+    assert ask(port, "/api/v1/groups/audit%2Feu").json["name"] == "audit/eu"
+    assert 'data-group="audit/eu"' in ask(port, "/groups/audit%2Feu").text
+    assert ask(port, "/api/v1/groups/audit/eu").status == 404
+
+
+def test_a_partition_with_its_past(port: int) -> None:
+    """Why it is where it is, and who had it before."""
+    found = ask(port, "/api/v1/groups/g/partitions/orders-003").json
+    assert found["sentences"][0].startswith("orders-003 is held by web-4/4714 (m4)")
+    assert [it["who"] for it in found["history"]] == ["web-4/4714", "web-1/4711", "web-1/4711"]
+    assert found["partition"]["state"] == "held"
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/api/v1/groups/nobody", 404, "nobody"),
+        ("/api/v1/groups/nobody/events", 404, "nobody"),
+        ("/api/v1/groups/%00", 400, "name"),
+        ("/api/v1/groups/g/partitions/orders-999", 400, "orders-999"),
+        ("/api/v1/groups/g/handovers?from_ms=yesterday", 400, "whole number"),
+        ("/api/v1/groups/g/handovers?from_ms=99999999999999999999", 400, "whole number"),
+    ],
+)
+def test_errors_say_what_is_wrong(port: int, path: str, status: int, words: str) -> None:
+    """As JSON."""
+    found = ask(port, path)
+    assert found.status == status
+    assert words in found.json["error"]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_it_only_reads(port: int, method: str) -> None:
+    """There is nothing to be changed by any other method."""
+    for path in ("/api/v1/groups", "/api/v1/groups/g", "/"):
+        assert ask(port, path, method).status == 405
+
+
+def test_a_stream_begins_with_everything_and_goes_on_with_what_changed(port: int, scene: Scene) -> None:
+    """Two partitions that move are two rows, not twelve."""
+    with events(port, "/api/v1/groups/g/events") as messages:
+        first = next(messages)
+        assert first["all"]
+        assert len(first["resources"]) == 12
+        assert {it["id"]: it["number"] for it in first["group"]["members"]}["m5"] == 4
+        draining = {it["name"] for it in first["resources"] if it["state"] == "pending"}
+        scene.settle()
+        moved, seq = set[str](), first["seq"]
+        while not draining <= moved:
+            message = next(messages)
+            assert not message["all"]
+            moved |= {it["name"] for it in message["resources"] if it["state"] == "held"}
+            seq = message["seq"]
+        assert moved == draining
+        assert seq > first["seq"]
+
+
+def test_a_stream_is_compressed_for_browsers(port: int) -> None:
+    """Each event comes whole, though the stream goes on."""
+    with stream(port, "/api/v1/groups/g/events", Accept_Encoding="gzip") as answer:
+        assert answer.getheader("Content-Encoding") == "gzip"
+        unpacked = zlib.decompressobj(wbits=31).decompress(answer.read1())
+        assert unpacked.startswith(b'data: {"group":{"name":"g"')
+        assert unpacked.endswith(b"\n\n")
+
+
+class Counting(MemoryTransport):
+    """Counts how often members are asked what they have in flight, which each snapshot does once."""
+
+    looks = reads = 0
+
+    def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
+        self.looks += script.name == "report"
+        return super().call(script, keys, args)
+
+    def read_stream(self, key: str, after: str, count: int) -> list[tuple[str, dict[str, str]]]:
+        """Each look reads the journal on once."""
+        self.reads += 1
+        return super().read_stream(key, after, count)
+
+
+def test_ten_that_look_at_once_cost_as_much_as_one(scene: Scene) -> None:
+    """The servers are asked once, whoever else waits for the answer; and again once a second has passed."""
+    transport, now_s = Counting(scene.backend.store), 0.0
+    with GroupAdmin(transport=transport, amqp_url="memory://dashboard") as admin:
+        feeds, begin = Feeds(admin, clock=lambda: now_s), threading.Barrier(10)
+
+        def look() -> int:
+            begin.wait()
+            return feeds.feed("g").look().number
+
+        for number, at_s in ((1, 0.0), (1, 0.9), (2, 1.5)):
+            now_s = at_s
+            with ThreadPoolExecutor(10) as threads:
+                assert {it.result() for it in [threads.submit(look) for _ in range(10)]} == {number}
+            assert transport.reads == number
+            assert transport.looks in {1, number}  # the watch below has a clock of its own
+
+
+def test_a_deleted_group_is_forgotten(scene: Scene) -> None:
+    """A dashboard that runs for months keeps nothing of groups that come and go."""
+    now_s = 0.0
+    with GroupAdmin(transport=MemoryTransport(scene.backend.store), amqp_url="memory://dashboard") as admin:
+        feeds = Feeds(admin, clock=lambda: now_s)
+        admin.create("fleeting", GroupSettings())
+        assert "fleeting" in {it["name"] for it in feeds.overview.look()}
+        feeds.feed("fleeting").look()
+        admin.delete("fleeting")
+        now_s = 10 * FORGOTTEN_S
+        feeds.feed("g").look()
+        feeds.overview.look()
+        gc.collect()
+        assert set(feeds._watches) == {"g", "audit/eu"}
+
+
+def test_a_group_that_nobody_could_have_made_hides_no_other(private_redis: OwnRedis) -> None:
+    """Anybody can write a key that looks like a group's."""
+    url = private_redis.url
+    with redis.Redis.from_url(url) as client, GroupAdmin(url, amqp_url="memory://dashboard") as admin:
+        admin.create("sound", GroupSettings())
+        client.hset("cobalance:1:{two words}:state", "x", "x")
+        rows = {it["name"]: it for it in Feeds(admin).overview.look()}
+        assert rows["sound"]["state"] == "Empty"
+        assert "not allowed in names" in rows["two words"]["problem"]
+
+
+def test_a_rabbitmq_that_cannot_be_reached_is_said(scene: Scene) -> None:
+    """What it would know is null, and its password is not shown."""
+    url = f"amqp://me:{SECRET}@127.0.0.1:{free_port()}"
+    with (
+        GroupAdmin(transport=MemoryTransport(scene.backend.store), amqp_url=url) as admin,
+        DashboardServer(admin, port=0) as server,
+    ):
+        answers = [ask(server.port, path) for path in ("/api/v1/groups", "/api/v1/groups/g")]
+        with events(server.port, "/api/v1/groups/g/events") as messages:
+            group = next(messages)["group"]
+    assert "RabbitMQ" in answers[0].json["groups"][0]["problem"]
+    assert "RabbitMQ" in group["servers"][-1]["problem"]
+    assert answers[1].json["resources"][0]["backlog"]["lag"] is None
+    assert SECRET not in answers[0].text + answers[1].text + str(group)
+
+
+def test_a_stream_ends_with_the_server(admin: GroupAdmin) -> None:
+    """Nobody who looks keeps it from stopping."""
+    with DashboardServer(admin, port=0) as server, events(server.port, "/api/v1/groups/g/events") as messages:
+        next(messages)
+        server.__exit__()
+        assert all(not it["all"] for it in messages)
+
+
+def test_a_group_that_is_deleted_ends_its_streams(port: int, admin: GroupAdmin) -> None:
+    """With the reason."""
+    with events(port, "/api/v1/groups/audit%2Feu/events") as messages:
+        next(messages)
+        admin.delete("audit/eu", force=True)
+        assert "audit/eu" in next(it for it in messages if it.get("event") == "problem")["error"]
+    assert [it["name"] for it in ask(port, "/api/v1/groups").json["groups"]][:1] == ["g"]

@@ -1,0 +1,286 @@
+"""The pages in a real Chromium, over a group under churn: what they show, how keys move through them, and for whom."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import axe_core_python
+import pytest
+from tests.chromium import Page, browser
+from tests.dashboard.scenes import Scene
+from tests.names import unique
+
+from cobalance import Delivery, GroupAdmin
+from cobalance.coordinator.memory.transport import MemoryTransport
+from cobalance.dashboard.server import DashboardServer
+from cobalance.testing import Broker, Churn
+
+PAGES = {
+    "groups": "",
+    "group": "groups/billing",
+    "handovers": "groups/billing/handovers",
+    "partition": "groups/billing/partitions/orders-0",
+}
+FILLED = {
+    "groups": "document.querySelector('tbody tr a')",
+    "group": "document.querySelector('.virtual .row a[href]') && document.querySelector('.sentences li')",
+    "handovers": "document.querySelector('.changes li') && document.querySelector('.legend li')",
+    "partition": "document.querySelector('.history tbody tr') && document.querySelector('.sentences li')",
+}
+"""True once a page shows what there is."""
+
+WITHIN_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def churn() -> Iterator[Churn]:
+    """Members that consume, come, go and crash; one handler does not return."""
+    broker = Broker(unique("dashboard"))
+    found, gate = Churn("billing", broker), threading.Event()
+    orders = broker.create_topic("orders", partitions=6)
+
+    def handle(order: Delivery) -> None:
+        if order.body == b"stuck":
+            gate.wait(100)
+
+    first, second, _ = (found.join(orders, handle) for _ in range(3))
+    broker.publish(orders, "customer-1", *[str(number) for number in range(20)])
+    found.until(lambda: broker.is_empty(orders))
+    found.crash(first)
+    found.leave(second)
+    found.join(orders, handle)
+    broker.publish(orders, "customer-2", "stuck", "waiting")
+    yield found
+    gate.set()
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def url(churn: Churn) -> Iterator[str]:
+    with (
+        GroupAdmin(transport=MemoryTransport(churn._store), amqp_url=churn.broker.url) as admin,
+        DashboardServer(admin, port=0) as server,
+    ):
+        yield server.url
+
+
+@pytest.fixture(scope="module")
+def window(chromium: str) -> Iterator[Page]:
+    with browser(chromium) as found:
+        yield found
+
+
+@pytest.fixture
+def page(window: Page) -> Iterator[Page]:
+    """A window of a notebook's size; whatever a test did, nothing was complained of on its console."""
+    resize(window, 1280, 800)
+    window.events.clear()
+    yield window
+    assert window.complaints() == []
+
+
+def resize(page: Page, width: int, height: int) -> None:
+    page.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+
+
+def until(page: Page, expression: str) -> Any:
+    """Waits until an expression is true in the page, and returns its value."""
+    give_up_at = time.monotonic() + WITHIN_S
+    while not (found := page.evaluate(expression)):
+        assert time.monotonic() < give_up_at, f"never true: {expression}; {page.evaluate('document.body.innerText')}"
+        page.evaluate("new Promise(requestAnimationFrame)")
+    return found
+
+
+def show(page: Page, url: str, name: str) -> None:
+    page.open(url + PAGES[name])
+    until(page, f"Boolean({FILLED[name]})")
+
+
+def press(page: Page, *keys: str) -> None:
+    for key in keys:
+        text = key if len(key) == 1 else "\r" if key == "Enter" else ""
+        page.ask("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, text=text)
+        page.ask("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
+
+
+def focus_by_tab(page: Page, selector: str) -> None:
+    """Presses Tab until an element has the focus."""
+    for _ in range(40):
+        page.ask("Input.dispatchKeyEvent", type="rawKeyDown", key="Tab", code="Tab", windowsVirtualKeyCode=9)
+        if page.evaluate(f"document.activeElement.matches({selector!r})"):
+            return
+    raise AssertionError(f"Tab never reaches {selector}")
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280, 3840])
+def test_each_page_at_each_size(page: Page, url: str, name: str, theme: str, width: int) -> None:
+    """It is filled, fits the width, asks nobody else for anything, and writes nothing to the console."""
+    page.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+    resize(page, width, width * 9 // 16 if width > 600 else 740)
+    show(page, url, name)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate("document.getElementById('live').textContent") == "live"
+    assert [it for it in page.requests() if not it.startswith(url)] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_each_page_is_for_everybody(page: Page, url: str, name: str, theme: str) -> None:
+    """axe-core finds nothing against WCAG 2.1 AA: contrast, names of controls, roles."""
+    page.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+    show(page, url, name)
+    page.evaluate((Path(axe_core_python.__file__).parent / "axe.min.js").read_text() + "; true")
+    found = page.evaluate(
+        "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']}).then(it => it.violations.map("
+        "v => [v.id, v.nodes.map(n => n.html.slice(0, 200) + ' ' + n.failureSummary)]))"
+    )
+    assert found == []
+
+
+def test_the_way_from_the_groups_to_a_partition_by_keys(page: Page, url: str) -> None:
+    """Tab, arrows and Enter are enough, and the grid answers what a partition waits for."""
+    show(page, url, "groups")
+    focus_by_tab(page, "tbody a")
+    press(page, "Enter")
+    until(page, f"document.body?.dataset.page === 'group' && Boolean({FILLED['group']})")
+    focus_by_tab(page, ".virtual")
+    press(page, "ArrowDown", "ArrowDown")
+    until(page, "document.querySelector('.answer').textContent.includes('orders-1 is held by')")
+    assert page.evaluate("document.querySelector('[aria-selected=true]').id") == page.evaluate(
+        "document.querySelector('.virtual').getAttribute('aria-activedescendant')"
+    )
+    press(page, "End")
+    until(page, "document.querySelector('.answer').textContent.includes('orders-5 is held by')")
+    focus_by_tab(page, ".answer a")
+    press(page, "Enter")
+    until(page, f"document.body?.dataset.partition === 'orders-5' && Boolean({FILLED['partition']})")
+
+
+def test_the_timeline_by_keys(page: Page, url: str) -> None:
+    """Arrows choose partitions and spans, each told in words; a replay runs, and L is back at the present."""
+    show(page, url, "handovers")
+    focus_by_tab(page, ".timeline")
+    details = "document.querySelector('.details').textContent"
+    press(page, "ArrowDown")
+    last = until(page, f"{details}.startsWith('orders-0: held by') && {details}")
+    press(page, "ArrowLeft")
+    until(page, f"{details}.startsWith('orders-0') && {details} !== {last!r}")
+    before = page.evaluate("document.querySelector('[aria-label^=\"Length\"]').value")
+    press(page, "-")
+    assert page.evaluate("document.querySelector('[aria-label^=\"Length\"]').value") != before
+    press(page, " ")
+    until(page, "document.querySelector('.moment').textContent !== 'now'")
+    press(page, "l")
+    until(page, "document.querySelector('.moment').textContent === 'now'")
+
+
+def test_the_slider_goes_back_through_the_journal(page: Page, url: str) -> None:
+    """At its beginning, nothing of what came later is shown."""
+    show(page, url, "handovers")
+    changes = "document.querySelectorAll('.changes li').length"
+    everything = page.evaluate(changes)
+    focus_by_tab(page, "input[type=range]")
+    page.evaluate(
+        "(s => { s.value = 1; s.dispatchEvent(new Event('input')) })(document.querySelector('input[type=range]'))"
+    )
+    until(page, f"{changes} < {everything}")
+    assert "created" in page.evaluate("document.querySelector('.changes').textContent")
+
+
+def test_what_happens_is_seen_without_loading_again(page: Page, url: str, churn: Churn) -> None:
+    """A member that joins appears, and so does what moved to it, with the cause."""
+    show(page, url, "group")
+    rows = "document.querySelectorAll('.side tbody tr').length"
+    before = page.evaluate(rows)
+    joined = churn.join("orders", print)
+    until(page, f"{rows} === {before + 1}")
+    show(page, url, "handovers")
+    churn.leave(joined)
+    until(page, "/began to leave/.test(document.querySelector('.changes').textContent)")
+
+
+def test_a_handler_that_hangs_is_what_needs_attention(page: Page, url: str) -> None:
+    """Its partition comes first where that is asked for, with its lag and the age of what is in flight."""
+    show(page, url, "group")
+    until(page, "document.querySelector('.facts').textContent.includes('Lag2')")
+    page.evaluate(
+        "(s => { s.value = 'lag'; s.dispatchEvent(new Event('change')) })(document.querySelector('.grid select'))"
+    )
+    until(page, "document.querySelector('[aria-rowindex=\"1\"] > :nth-child(3)').textContent === '2'")
+
+
+def test_whoever_prefers_no_motion_has_none(page: Page, url: str) -> None:
+    """A replay goes on in steps of a second."""
+    page.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
+    show(page, url, "handovers")
+    page.evaluate(
+        "window.frames_ = 0, window.raf_ = requestAnimationFrame, window.requestAnimationFrame = f => raf_(t => { frames_++; f(t) })"
+    )
+    page.evaluate("new Promise(done => setTimeout(done, 2000))")
+    assert page.evaluate("frames_") <= 10
+
+
+@pytest.fixture(scope="module")
+def large() -> Iterator[str]:
+    """2,000 partitions of four members, after a handover of 500."""
+    scene = Scene(2_000, members=4)
+    with (
+        GroupAdmin(transport=MemoryTransport(scene.backend.store), amqp_url=f"memory://{unique('dashboard')}") as admin,
+        DashboardServer(admin, port=0) as server,
+    ):
+        yield server.url
+
+
+SCROLLED = """(async () => {
+  const box = document.querySelector('%s');
+  const before = performance.now();
+  for (let step = 0; step < 60; step++) { box.scrollTop += 400; await new Promise(requestAnimationFrame); }
+  return [box.scrollTop, (performance.now() - before) / 60, document.querySelectorAll('.virtual .row').length];
+})()"""
+
+
+RIGHT = """[...document.querySelectorAll('.virtual .row:not([hidden])')].every(
+  row => Number(row.querySelector('a').textContent.split('-')[1]) + 1 === Number(row.getAttribute('aria-rowindex')))"""
+"""Each row in sight is the one of its place."""
+
+
+@pytest.mark.parametrize(("path", "box"), [("groups/g", ".virtual"), ("groups/g/handovers", ".timeline")])
+def test_two_thousand_partitions(page: Page, large: str, path: str, box: str) -> None:
+    """They are there, only those in sight are drawn, and to scroll through them takes no longer than frames do."""
+    page.open(large + path)
+    until(page, f"document.querySelector('{box}')?.scrollHeight > 40_000")
+    top, per_frame_ms, rows = page.evaluate(SCROLLED % box)
+    assert top == 24_000
+    assert rows < 100
+    if rows:
+        assert page.evaluate(RIGHT)
+    assert per_frame_ms < 100  # 17 on a machine that does nothing else
+
+
+def test_names_are_text(page: Page, chromium: str) -> None:
+    """A group and partitions that are named like scripts stay words."""
+    del chromium
+    evil = "<img/src=x/onerror=alert(1)>"
+    churn = Churn(evil, Broker(unique("dashboard")))
+    churn.join_resources([evil, "b"])
+    with (
+        GroupAdmin(transport=MemoryTransport(churn._store), amqp_url=churn.broker.url) as admin,
+        DashboardServer(admin, port=0) as server,
+    ):
+        quoted = page.evaluate(f"encodeURIComponent({evil!r})")
+        for path in ("", f"groups/{quoted}", f"groups/{quoted}/handovers", f"groups/{quoted}/partitions/{quoted}"):
+            page.open(server.url + path)
+            until(
+                page,
+                f"document.querySelector('main').textContent.includes({evil!r}) || document.querySelector('.timeline') !== null",
+            )
+            assert page.evaluate("document.images.length") == 0
+        page.open("about:blank")
+    churn.close()
