@@ -1,0 +1,263 @@
+"""Each alert in examples/prometheus fires when it should, and not before: Prometheus's own promtool evaluates them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import attrs
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+from tests.examples.manifests import EXAMPLES, documents, parsed
+
+from cobalance.description import GroupState, Verdict
+from cobalance.operate import GroupMetrics, ProcessMetrics
+from cobalance.operate.process_metrics import Settled
+from cobalance.operate.tally import FENCED_VERBS, OUTCOMES, REASONS
+from cobalance.servers import apt
+from cobalance.servers.find import search_path
+
+ALERTS = EXAMPLES / "prometheus/alerts.yaml"
+RULES = {rule["alert"]: rule for group in documents("prometheus/alerts.yaml")[0]["groups"] for rule in group["rules"]}
+
+
+@attrs.frozen
+class Case:
+    """Series, a sample a minute, under which an alert does not fire at first, and then does."""
+
+    series: Mapping[str, str]
+    quiet: str
+    fires: str
+    labels: Mapping[str, str] = {"group": "g"}
+
+
+CASES = {
+    "CobalanceExporterAway": Case({"cobalance_up": "1x4 stale"}, "7m", "9m", {}),
+    "CobalanceRedisAway": Case({"cobalance_up": "1x4 0x9"}, "5m", "6m", {}),
+    "CobalanceGroupStopped": Case(
+        {'cobalance_group_verdict_partitions{group="g",verdict="STOP"}': "0x4 3x9"},
+        "6m",
+        "7m",
+        {"group": "g", "verdict": "STOP"},
+    ),
+    "CobalanceGroupStalled": Case(
+        {'cobalance_group_verdict_partitions{group="g",verdict="STALL"}': "0x4 3x9"},
+        "6m",
+        "7m",
+        {"group": "g", "verdict": "STALL"},
+    ),
+    "CobalanceGroupFallsBehind": Case(
+        {'cobalance_group_verdict_partitions{group="g",verdict="WARN"}': "0x4 1x20"},
+        "19m",
+        "20m",
+        {"group": "g", "verdict": "WARN"},
+    ),
+    "CobalancePartitionHalted": Case(
+        {'cobalance_group_partitions{group="g",status="halted"}': "_x5 1x9"},
+        "9m",
+        "10m",
+        {"group": "g", "status": "halted"},
+    ),
+    "CobalanceLagUnknown": Case(
+        {
+            'cobalance_group_unknown_lag_partitions{group="g",topic="t"}': "0x4 2x20",
+            'cobalance_group_lag_messages{group="g",topic="t"}': "7x4 stale",
+            'cobalance_group_unknown_lag_partitions{group="g",topic="folder"}': "3x25",
+        },
+        "14m",
+        "15m",
+        {"group": "g", "topic": "t"},
+    ),
+    "CobalanceMessageOld": Case(
+        {'cobalance_group_oldest_message_age_seconds{group="g",topic="t"}': "0+60x20"},
+        "6m",
+        "7m",
+        {"group": "g", "topic": "t"},
+    ),
+    "CobalanceMembersGone": Case(
+        {
+            'cobalance_group_state{group="g",state="Empty"}': "0x4 1x70",
+            'cobalance_group_state{group="never",state="Empty"}': "1x80",
+        },
+        "9m",
+        "10m",
+        {"group": "g", "state": "Empty"},
+    ),
+    "CobalanceGroupUnsettled": Case(
+        {
+            'cobalance_group_state{group="g",state="Assigning"}': "0x4 1 0 1 0 1 0 1 0 1 0 1 0 1",
+            'cobalance_group_state{group="g",state="Reconciling"}': "0x4 0 1 0 1 0 1 0 1 0 1 0 1 0",
+        },
+        "14m",
+        "15m",
+    ),
+    "CobalanceForcedMoves": Case(
+        {
+            'cobalance_handovers_total{group="g",outcome="forced"}': "0x4 1x9",
+            'cobalance_handovers_total{group="g",outcome="planned"}': "0+5x20",
+        },
+        "4m",
+        "6m",
+        {"group": "g", "outcome": "forced"},
+    ),
+    "CobalanceOverlap": Case(
+        {'cobalance_fenced_total{group="g",verb="commit"}': "0x4 1x9"}, "4m", "6m", {"group": "g", "verb": "commit"}
+    ),
+    "CobalanceCrashes": Case(
+        {'cobalance_rebalances_total{group="g",reason="crash"}': "0x3 1x3 4x9"},
+        "6m",
+        "9m",
+        {"group": "g", "reason": "crash"},
+    ),
+    "CobalanceDataLoss": Case(
+        {'cobalance_rebalances_total{group="g",reason="data_loss"}': "0x4 1x9"},
+        "4m",
+        "6m",
+        {"group": "g", "reason": "data_loss"},
+    ),
+    "CobalanceHandoversSlow": Case(
+        {
+            'cobalance_handover_duration_seconds_bucket{group="g",le="10.0"}': "0+9x5 45x9",
+            'cobalance_handover_duration_seconds_bucket{group="g",le="30.0"}': "0+9x5 45+9x9",
+            'cobalance_handover_duration_seconds_bucket{group="g",le="+Inf"}': "0+9x5 45+9x9",
+        },
+        "5m",
+        "8m",
+    ),
+    "CobalanceMemberSilent": Case(
+        {'cobalance_last_heartbeat_timestamp_seconds{group="g",instance="i"}': "0 60 120 120 120"},
+        "2m",
+        "3m",
+        {"group": "g", "instance": "i"},
+    ),
+    "CobalanceDeadLetters": Case(
+        {
+            'cobalance_received_processed_messages_total{group="g",topic="t",status="rejected",instance="i"}': "0x4 1x9",
+            'cobalance_received_processed_messages_total{group="g",topic="t",status="error",instance="i"}': "0+4x20",
+        },
+        "4m",
+        "6m",
+        {"group": "g", "topic": "t"},
+    ),
+    "CobalanceHandlersFail": Case(
+        {
+            'cobalance_received_processed_messages_total{group="g",topic="t",status="error",instance="i"}': "0x4 5+5x20",
+            'cobalance_received_processed_messages_total{group="g",topic="t",status="acked",instance="i"}': "0+20x25",
+        },
+        "8m",
+        "15m",
+        {"group": "g", "topic": "t"},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def promtool() -> str:
+    """Part of Debian's and Homebrew's package `prometheus`."""
+    if found := shutil.which("promtool", path=search_path()):
+        return found
+    assert apt.can_install(), "promtool is missing: install prometheus"
+    with apt.only_installer():
+        if shutil.which("promtool", path=search_path()) is None:
+            apt.install(["prometheus"])
+    found = shutil.which("promtool", path=search_path())
+    assert found is not None
+    return found
+
+
+def run(*command: str | Path) -> None:
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def filled(template: str, labels: Mapping[str, str]) -> str:
+    """A template as Prometheus fills it. Refuses a label that the alert does not have."""
+    return re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda it: labels[it[1]], template)
+
+
+def rule_test(alert: str) -> dict[str, Any]:
+    """As `promtool test rules` reads it."""
+    rule, case = RULES[alert], CASES[alert]
+    annotations = {name: filled(it, case.labels) for name, it in rule["annotations"].items()}
+    fired = {"exp_labels": {**case.labels, **rule["labels"]}, "exp_annotations": annotations}
+    return {
+        "name": alert,
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in case.series.items()],
+        "alert_rule_test": [
+            {"eval_time": case.quiet, "alertname": alert, "exp_alerts": []},
+            {"eval_time": case.fires, "alertname": alert, "exp_alerts": [fired]},
+        ],
+    }
+
+
+@pytest.mark.thorough  # promtool is large to install
+@pytest.mark.parametrize("alert", RULES)
+def test_each_alert_fires_when_it_should(promtool: str, alert: str, tmp_path: Path) -> None:
+    """With these labels and words; not before, and not for what is beside it."""
+    tests = tmp_path / "test.yaml"
+    tests.write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "tests": [rule_test(alert)]}))
+    run(promtool, "test", "rules", tests)
+
+
+@pytest.mark.thorough
+def test_prometheus_accepts_its_files(promtool: str) -> None:
+    """The configuration, with the alerts that it names."""
+    run(promtool, "check", "config", EXAMPLES / "prometheus/prometheus.yaml")
+    (config,) = documents("prometheus/prometheus.yaml")
+    assert config["rule_files"] == [ALERTS.name]
+
+
+def exported() -> dict[str, set[str]]:
+    """Every metric → its labels, as the exporter and a member's process have them."""
+    registry, found = CollectorRegistry(), dict[str, set[str]]()
+    process = ProcessMetrics(registry)
+    process.begun("g", "t-0", 1)
+    process.ended("g", "t-0", 1, 1.0)
+    for metric in registry.collect():
+        for it in metric.samples:
+            found[it.name] = set(it.labels)
+    found["cobalance_last_heartbeat_timestamp_seconds"] = {"group"}  # has a value once a group has joined
+    nobody: Any = None
+    for metric in GroupMetrics(list, nobody, nobody).collect():
+        names = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}.get(metric.type, [""])
+        labels = set(getattr(metric, "_labelnames", ()))
+        found |= {metric.name + it: labels | ({"le"} if it == "_bucket" else set()) for it in names}
+    return found
+
+
+def test_alerts_are_about_what_is_exported() -> None:
+    """Each metric in a rule or a test of it, with labels that it has and values that these take."""
+    known = exported()
+    values = {
+        "verdict": set(get_args(Verdict)),
+        "state": set(get_args(GroupState)),
+        "status": {"halted", *get_args(Settled)},
+        "outcome": set(OUTCOMES.values()),
+        "reason": set(REASONS),
+        "verb": set(FENCED_VERBS),
+    }
+    texts = [rule["expr"] for rule in RULES.values()] + [name for case in CASES.values() for name in case.series]
+    for text in texts:
+        for name, inside in re.findall(r"(cobalance_\w+)(?:\{([^}]*)\})?", text):
+            assert name in known
+            for label, given in re.findall(r'(\w+)=~?"([^"]*)"', inside):
+                assert label in known[name] | {"instance"}, (name, label)
+                assert label not in values or set(given.split("|")) <= values[label], (label, given)
+
+
+def test_commands_in_alerts_exist() -> None:
+    """As they are shown, read by the real parser."""
+    words = " ".join(it for rule in RULES.values() for it in rule["annotations"].values())
+    commands = [shlex.split(filled(it, {"group": "g", "topic": "t"})) for it in re.findall(r"`([^`]+)`", words)]
+    assert len(commands) > 5
+    for program, *arguments in commands:
+        assert program == "cobalance"
+        if arguments != ["consume", "--metrics"]:
+            parsed(arguments)
