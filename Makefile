@@ -5,9 +5,9 @@ CODE = $(wildcard src sims tests examples)
 UNIT = tests/coordinator tests/member tests/rabbitmq tests/testing \
 	--ignore tests/coordinator/test_large_groups.py --ignore-glob 'tests/coordinator/test_*_properties.py'
 ARGS =
-# Tests mostly wait, so three processes run them, a file at a time, each with servers of its own; where servers are given, they
+# Tests mostly wait, so four processes run them, a file at a time, each with servers of its own; where servers are given, they
 # are shared, and one process runs them all. A process that crashes is not replaced, since xdist may wait for ever for what was left.
-WORKERS = $(if $(COBALANCE_REDIS_URL)$(COBALANCE_AMQP_URL),0,3)
+WORKERS = $(if $(COBALANCE_REDIS_URL)$(COBALANCE_AMQP_URL),0,4)
 
 # The tests start the library in hundreds of processes, which would all compile it anew.
 unexport PYTHONDONTWRITEBYTECODE

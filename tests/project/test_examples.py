@@ -14,10 +14,12 @@ from typing import ClassVar
 
 import pika
 import pytest
-from tests.programs import EXAMPLES, Programs, create_group, no_topic, programs
+from tests.programs import EXAMPLES, Programs, create_group, no_topic, programs, wait_for_members
 
 from cobalance import BlockingGroup, GroupSettings
 from cobalance.rabbitmq import Publisher, Topic, create_topic, delete_topic
+
+TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -44,8 +46,8 @@ def in_order(lines: list[tuple[str, int]]) -> bool:
 
 
 def test_each_example_is_run() -> None:
-    """A new file in examples/ needs a test here."""
-    tested = Path(__file__).read_text()
+    """A new file in examples/ needs a test here, or where the container is tested."""
+    tested = Path(__file__).read_text() + (TESTS / "examples/test_compose.py").read_text()
     for path in EXAMPLES.glob("*.py"):
         assert path.name in tested
 
@@ -103,6 +105,7 @@ def test_request_reply(run: Programs, redis_url: str, amqp_url: str) -> None:
     with no_topic(amqp_url, "square-requests"):
         services = [run.start("request_reply.py", "serve") for _ in range(2)]
         run.wait(run.start("request_reply.py"))
+        wait_for_members(redis_url, "square", len(services))
         for service in services:
             run.stop(service)
         assert sorted(run.rest()) == sorted(f"{number} squared is {number**2}" for number in range(10))

@@ -196,7 +196,24 @@ def test_commands_exist(command: str) -> None:
 
 
 _VERBS = (
-    {"topic", "publish", "consume", "deadletters", "demo", "group", "create", "list", "describe", "history"}
+    {
+        "topic",
+        "publish",
+        "consume",
+        "dashboard",
+        "deadletters",
+        "demo",
+        "group",
+        "health",
+        "metrics",
+        "doctor",
+        "lag",
+        "create",
+        "list",
+        "describe",
+        "explain",
+        "history",
+    }
     | {"configure", "delete", "resume", "repair", "trust-offsets", "reset-offsets", "grow", "prune"}
     | {"sims", "run", "campaign", "sweep", "journal", "calibrate", "tune", "report", "speed", "scenarios"}
 )

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cobalance.redact import redact
+from cobalance.redact import redact, redacted_traceback
+
+ORDINARY = "a word, and another one; "
+SIZE = 8_000
+"""Characters: few enough for an expression that goes over them again and again to be noticed soon, and not for ever."""
+
+TIMES_ORDINARY = 40
+"""So many times as long as with ordinary words is a fault; going over all of the text at each character takes thousands."""
+
+PIECES = ["a", "-", ".", "://", "@", "'", '"', "=", " ", ":", "\\", "password"]
+"""What the expressions look for."""
+
+STARTS = ["", "http://", "password=", "password='", 'password="']
+REPEATED = [*PIECES, *map("".join, itertools.permutations(PIECES, 2)), "ab12-"]
 
 
 @pytest.mark.parametrize(
@@ -27,11 +43,22 @@ from cobalance.redact import redact
         ("{'host': 'h', 'password': 's3cret, really', 'db': 0}", "{'host': 'h', 'password': ***, 'db': 0}"),
         ("Connection(password='s3cret',db=0)", "Connection(password=***,db=0)"),
         ("requirepass_password: s3cret", "requirepass_password: ***"),
+        ("my-db_password='s3cret' db-secret=s3cret", "my-db_password=*** db-secret=***"),
+        ("2amqp://u:s3cret@h", "2amqp://***@h"),
+        ('password=b"it\'s s3cret", port=1', "password=***, port=1"),
+        (repr({"password": "'\"s3cret"}), "{'password': ***}"),
+        ("cut short: password='s3cret, rea", "cut short: password=***"),
     ],
 )
 def test_secrets_are_hidden(text: str, shown: str) -> None:
     """A secret written in any known way is replaced, and the rest stays."""
     assert redact(text) == shown
+
+
+def test_what_is_no_valid_unicode_is_shown_as_python_writes_it() -> None:
+    """A log file and a header take UTF-8, and half of a surrogate pair is none."""
+    assert redact("no customer \ud800, redis://:s3cret@h") == "no customer \\ud800, redis://***@h"
+    assert redacted_traceback(ValueError("no customer \ud800")) == "ValueError: no customer \\ud800"
 
 
 @pytest.mark.parametrize(
@@ -66,3 +93,99 @@ def test_no_password_of_a_lone_url_survives(secret: str, user: str, scheme: str)
 def test_no_password_of_a_url_in_a_sentence_survives(secret: str) -> None:
     """In a sentence a password ends at the first blank or quote, which a URL cannot hold."""
     assert redact(f"cannot connect to redis://:{secret}@host/0 today") == "cannot connect to redis://***@host/0 today"
+
+
+# -- long texts --------------------------------------------------------------------------------------------------------
+
+
+def cost(text: str) -> float:
+    """Seconds of this thread, the least of three."""
+
+    def once() -> float:
+        before = time.thread_time()
+        redact(text)
+        return time.thread_time() - before
+
+    return min(once() for _ in range(3))
+
+
+def filled(unit: str, size: int, start: str = "") -> str:
+    """The unit again and again, up to this size."""
+    return (start + unit * (size // len(unit) + 1))[:size]
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_no_text_takes_much_longer_than_ordinary_words(start: str) -> None:
+    """A handler's error may quote any message, and nothing else runs meanwhile: no heartbeat, either."""
+    most = TIMES_ORDINARY * cost(filled(ORDINARY, SIZE))
+    for unit in REPEATED:
+        assert cost(filled(unit, SIZE, start)) < most, unit
+
+
+def test_a_huge_text_takes_no_longer_than_a_long_one() -> None:
+    """What is left out is not looked at; how much that is, is said."""
+    huge = filled(ORDINARY, 100 * SIZE)
+    assert cost(huge) < TIMES_ORDINARY / 4 * cost(filled(ORDINARY, SIZE))
+    assert redact(huge).startswith(ORDINARY)
+    assert redact(huge, 100).endswith(f"… ({len(huge) - 100} characters left out)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "it is amqp://u:s3cret@host, is it not",
+        "it has password='s3cret' in it, and more",
+        'it has "password": b"s3cret" in it, and more',
+        "it has password=s3cret in it, and more",
+        "redis://u:what a s3cret this is@host/0 and more",
+    ],
+)
+def test_what_is_left_out_takes_no_part_of_a_secret_out_of_hiding(text: str) -> None:
+    """Wherever the text is cut: within the secret, or before that which tells that it is one."""
+    for most in range(len(text)):
+        shown = redact(text, most).partition("…")[0]
+        assert not any(part in shown for part in ("s3", "3c", "cr", "ret", "what", "u:"))
+
+
+def failed(text: str, cause: BaseException | None = None) -> BaseException:
+    """An exception that was raised over another one."""
+    try:
+        raise ValueError(text) from cause
+    except ValueError as error:
+        return error
+
+
+def test_a_traceback_shows_each_of_several_errors_that_quote_long_texts() -> None:
+    """With their frames, and without the secrets in what is kept of them."""
+    first = failed("first: redis://u:s3cret@h " + "x" * 100_000)
+    traced = redacted_traceback(failed("second: password='s3cret " + "y" * 100_000, first))
+    assert [line[:18] for line in traced.splitlines() if "Error: " in line] == [
+        "ValueError: first:",
+        "ValueError: second",
+    ]
+    assert traced.count("in failed\n") == 2
+    assert "s3cret" not in traced
+    assert len(traced) < 20_000
+
+
+def test_a_traceback_of_a_deep_recursion_ends_with_the_error() -> None:
+    """Though its frames alone would fill a log line many times over."""
+
+    def odd(depth: int) -> None:
+        if depth:
+            return even(depth - 1)
+        raise ValueError("at last")
+
+    def even(depth: int) -> None:
+        return odd(depth - 1)
+
+    with pytest.raises(ValueError, match="at last") as caught:
+        odd(400)
+    traced = redacted_traceback(caught.value)
+    assert traced.endswith("ValueError: at last")
+    assert len(traced) < 20_000
+
+
+def test_a_traceback_can_be_written_whatever_the_error_quotes() -> None:
+    """Half a character, as JSON may hold, would make every handler of the log fail."""
+    assert redacted_traceback(failed("unknown \ud800")).endswith("ValueError: unknown \\ud800")

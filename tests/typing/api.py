@@ -28,6 +28,7 @@ from cobalance import (
 )
 from cobalance.admin import Resumed
 from cobalance.errors import Fenced, ServerError
+from cobalance.operate import GroupMetrics, ProbeServer, ProcessMetrics, snapshot
 from cobalance.rabbitmq import BoundQueues, MatchingQueues, create_topic, grow_topic, partition_of
 from cobalance.rabbitmq.dropin.connection import GroupConnection
 
@@ -85,6 +86,9 @@ async def members() -> None:
         assert_type(group.tenures, dict[str, Tenure])
         assert_type(await group.wait_held("a"), list[Tenure])
         assert_type(await group.describe(), GroupDescription)
+        assert_type(group.health.ready, bool)
+        with ProbeServer(group, port=0, hosts=["billing"]) as server:
+            assert_type(server.port, int)
         async with group.leadership("a") as role:
             assert_type(role, Tenure)
         try:
@@ -92,7 +96,8 @@ async def members() -> None:
         except Fenced as error:
             assert_type(str(error), str)
         await group.leave(remain=False)
-    async with ConsumerGroup("billing", TOPIC, handle, ack="manual", prefetch=10) as consumers:
+    metrics = ProcessMetrics()
+    async with ConsumerGroup("billing", TOPIC, handle, ack="manual", prefetch=10, metrics=metrics) as consumers:
         assert_type(consumers, ConsumerGroup)
         consumers.pause("orders-1")
         assert_type(consumers.paused, frozenset[str])
@@ -125,6 +130,9 @@ def administer() -> None:
         assert_type(described.members[0].quota, tuple[int, int])
         assert_type(described.settings, GroupSettings)
         assert_type(admin.lag("billing"), dict[str, int | None])
+        assert_type(admin.metrics("billing", partitions=True), GroupMetrics)
+        assert_type(admin.watch("billing").snapshot(), GroupDescription)
+        assert_type(snapshot("billing", amqp_url=None).resources[0].backlog.lag, int | None)
         assert_type(admin.resume("billing", "orders-3")["orders-3"], Resumed)
         admin.reset_offsets("billing", admin.plan_offsets("billing", "earliest"))
         admin.reset_offsets("billing", {"films": -1})

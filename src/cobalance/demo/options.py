@@ -7,6 +7,7 @@ from pathlib import Path
 import attrs
 
 from cobalance.errors import UsageError
+from cobalance.rabbitmq.consume.key_settings import Order
 from cobalance.rabbitmq.model.topic import MAX_PARTITIONS, QueueType
 from cobalance.settings import GroupSettings, Mode
 
@@ -47,6 +48,8 @@ class DemoOptions:
     """The least number of messages: publishing goes on until the churn is over."""
     partitions: int = 12
     queue_type: QueueType = "classic"
+    order: Order = "partition"
+    """By key, messages of different keys are handled side by side."""
     seed: int = 1
     """Determines the keys, the publishing order, how long handlers take, and which process is killed."""
     keep: bool = False

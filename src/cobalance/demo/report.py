@@ -42,6 +42,7 @@ def as_json(verdict: DemoVerdict, options: DemoOptions, elapsed_s: float) -> dic
             "other": verdict.duplicates_otherwise,
         },
         "overlaps": verdict.overlaps,
+        "key_overlaps": verdict.key_overlaps,
         "moves": {"actual": verdict.moves, "minimum": verdict.minimum},
         "never_interrupted": verdict.never_interrupted,
         "forced_moves": verdict.forced,

@@ -76,7 +76,7 @@ def _play(options: DemoOptions, folder: Path, console: Console) -> Evidence:
         console.print(f"Redis: {servers.redis_origin}   RabbitMQ: {servers.rabbitmq_origin}")
         name = f"demo-{uuid.uuid4().hex[:8]}"
         topic = Topic(name, options.partitions, options.queue_type)
-        job = MemberJob(group=name, topic=name, settings=options.settings, prefetch=PREFETCH)
+        job = MemberJob(group=name, topic=name, settings=options.settings, prefetch=PREFETCH, order=options.order)
         try:
             interrupted = threading.Event()
             with (

@@ -68,6 +68,8 @@ class DemoVerdict:
     duplicates_otherwise: int
     overlaps: int
     """Messages begun by a new owner before the old one had ended its last."""
+    key_overlaps: int
+    """Messages begun while another one of their key was handled."""
     changes: tuple[ChangeVerdict, ...]
     partitions: int
     never_interrupted: int
@@ -107,6 +109,7 @@ def judge(evidence: Evidence) -> DemoVerdict:
         duplicates_otherwise=repeated.count(False),
         unexpected=len(processed - expected),
         overlaps=history.overlaps(),
+        key_overlaps=sum(1 for _ in _beside_their_key(ordered)),
         changes=changes,
         partitions=len(evidence.partitions),
         never_interrupted=len(set(evidence.partitions) - touched),
@@ -126,6 +129,7 @@ def _failures(evidence: Evidence, verdict: DemoVerdict) -> Iterator[str]:
         "messages were processed that nobody published": verdict.unexpected,
         "processed messages were not acknowledged and would come again": verdict.left_in_queues,
         "messages were begun before the former owner had ended": verdict.overlaps,
+        "messages were begun before the one before them with their key had ended": verdict.key_overlaps,
     }
     for words, count in counts.items():
         if count:
@@ -214,6 +218,16 @@ def _out_of_order(ordered: Sequence[HandlerRun]) -> Iterator[HandlerRun]:
             yield run
         seen.add(run.message)
         latest[key] = max(latest[key], number)
+
+
+def _beside_their_key(ordered: Sequence[HandlerRun]) -> Iterator[HandlerRun]:
+    """Runs that began before the last one of their key had ended, in one tenure; others are overlaps."""
+    ended_ns: Counter[tuple[str, int, str]] = Counter()
+    for run in ordered:
+        key = (run.partition, run.token, run.message.key)
+        if run.begun_ns < ended_ns[key]:
+            yield run
+        ended_ns[key] = max(ended_ns[key], run.ended_ns or run.begun_ns)
 
 
 class _History:

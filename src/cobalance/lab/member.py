@@ -24,6 +24,7 @@ from cobalance.errors import CobalanceError
 from cobalance.lab.diary import Diary
 from cobalance.lab.message import NumberedMessage
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.consume.key_settings import Order
 from cobalance.rabbitmq.partition.delivery import Delivery
 from cobalance.servers.choose import AMQP_URL, REDIS_URL
 from cobalance.settings import GroupSettings, MemberSettings
@@ -43,8 +44,10 @@ class MemberJob:
     settings: GroupSettings
     member: MemberSettings = attrs.field(factory=MemberSettings)
     prefetch: int
+    order: Order = "partition"
     are_streams: bool = False
     """Its partitions are streams, read from their first message on."""
+    crash_detection: bool = True
 
     def as_json(self) -> str:
         return json.dumps(attrs.asdict(self))
@@ -84,6 +87,8 @@ class LabMember:
             settings=job.settings,
             member=job.member,
             prefetch=job.prefetch,
+            order=job.order,
+            crash_detection=job.crash_detection,
             streams=StreamSettings(start="first") if job.are_streams else None,
             on_assigned=self._listener("assigned"),
             on_revoked=self._listener("revoked"),
