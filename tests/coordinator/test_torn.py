@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 from tests.coordinator.driver import SETTINGS, names
+from tests.coordinator.test_foreign_entries import do
 from tests.coordinator.test_subscriptions import member
 from tests.coordinator.torn import Death, Story, TornGroup, settle_down, tell
 
@@ -230,6 +231,29 @@ def test_a_repair_that_comes_to_another_server_begins_anew(pages: int) -> None:
     after = group.records()
     assert (after.zsets["names"], after.zsets["owned"]) == (before.zsets["names"], before.zsets["owned"])
     group.check()
+
+
+def made_anew(death: Death | None) -> TornGroup:
+    """A group with a history has lost its scalars when a member joins."""
+    group = TornGroup(SETTINGS, death)
+    a, b = group.joined("ab")
+    group.set_resources(a, names(3))
+    group.drain()
+    group.until_left(b)
+    do(group.memory, "UNLINK", "state")
+    group.join("c")
+    return group
+
+
+def test_a_group_that_is_made_anew_has_its_history_left_alone() -> None:
+    """Its maker dies: the next call takes back what that one has written, and does not read the whole journal."""
+    calls = made_anew(None).calls
+    for write in range(1, calls[-1][1] + 1):
+        group = made_anew(Death(len(calls) - 1, write))
+        assert group.died
+        told = group.journal("repaired")
+        assert {it.get("member", "-") for it in told} <= {"-", "c"}, write
+        assert not [it for it in told if "resource" in it], write
 
 
 def test_a_repair_is_no_excuse() -> None:

@@ -165,6 +165,25 @@ def test_a_hash_that_redis_shows_as_a_whole_is_repaired_page_by_page(backend: Re
     group.check()
 
 
+def test_a_group_that_is_made_anew_does_not_read_its_whole_journal(backend: RedisBackend) -> None:
+    """Its scalars are gone, and the script that makes it dies."""
+    group, _ = working(backend)
+    last = max(int(it["seq"]) for it in group.journal())
+    for seq in range(last + 1, last + 2_000):
+        backend.admin.xadd(
+            KEYS["journal"], {"seq": seq, "kind": "refused", "at_ms": backend.now_ms, "resource": f"old-{seq}"}
+        )
+    backend.admin.delete(KEYS["state"])
+    backend.allow("-xadd")
+    with pytest.raises(redis.ResponseError):
+        group.join("e")
+    backend.allow("+xadd")
+    backend.admin.config_resetstat()
+    group.join("f")
+    assert backend.admin.info("commandstats")["cmdstat_xrevrange"]["calls"] < 5
+    assert not [it for it in group.journal("repaired") if it.get("resource", "").startswith("old-")]
+
+
 def test_a_line_of_somebody_elses_in_the_journal_is_passed_over(backend: RedisBackend) -> None:
     """A repair reads the journal's end."""
     group, _ = working(backend)

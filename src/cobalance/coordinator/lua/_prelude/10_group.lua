@@ -25,6 +25,7 @@ local NUMBERS = {
   'passed', -- how many of the most loaded have been looked at for that
   'round',  -- how often it has changed who can work what: what nobody could is looked at again
   'expires',       -- when Redis drops the group, on its own clock; 0 never
+  'history',       -- while a group is being made: the seq of the last line in the journal that an earlier one left
   'unclaimed',     -- how many of what was on record then have not been claimed as they stood
 }
 
@@ -79,12 +80,34 @@ local WRITES = {
 }
 local is_writing = false
 
-local function call(command, ...)
-  if not is_writing and WRITES[command] then
-    redis.call('HSET', STATE, 'pulse', TORN)
-    is_writing, saved.pulse = true, TORN
+local call
+do
+
+-- A group is made where there may be a journal: its lines are counted on.
+local function last_seq()
+  local found = redis.pcall('XREVRANGE', JOURNAL, '+', '-', 'COUNT', '1')[1]
+  for i = 1, found and #found[2] or 0, 2 do
+    if found[2][i] == 'seq' then return whole(found[2][i + 1]) or 0 end
   end
+  return 0
+end
+
+local function stop_pulse()
+  if not saved.pulse then G.history = last_seq() end
+  G.version = max(G.version, G.history)
+  if G.history > 0 then
+    redis.call('HSET', STATE, 'pulse', TORN, 'history', int(G.history))
+  else
+    redis.call('HSET', STATE, 'pulse', TORN)
+  end
+  is_writing, saved.pulse, saved.history = true, TORN, int(G.history)
+end
+
+function call(command, ...)
+  if not is_writing and WRITES[command] then stop_pulse() end
   return redis.call(command, ...)
+end
+
 end
 
 local kept, kept_fields = {}, {} -- fields of the state hash that are written with the scalars
@@ -151,6 +174,7 @@ local function save_group()
     out[#out + 1], out[#out + 2] = field, value
     saved[field] = value
   end
+  G.history = 0
   G.pulse = G.is_gone and TORN or pulse() -- is_gone: a record that must be there, so the next call repairs
   for i = 1, #TEXTS do put(TEXTS[i], G[TEXTS[i]], saved[TEXTS[i]] or '') end
   for i = 1, #NUMBERS do put(NUMBERS[i], int(G[NUMBERS[i]]), saved[NUMBERS[i]] or '0') end

@@ -248,7 +248,7 @@ end
 function repair(reason, page, cursor, server)
   if server == nil or server == '' then server = HERE end
   if HERE ~= '' and HERE ~= server then page, cursor, server = 0, '0', HERE end
-  local seq, left = G.version, max(SHARE * G.moves, 1)
+  local seq, left = max(G.version, G.history), max(SHARE * G.moves, 1)
   lists.are_counted_anew = true -- a list whose members are still to be counted is not one that nobody has
   G.version, G.ceilings = seq + 1, 0 -- later than what anybody has heard
   if page == 0 then
