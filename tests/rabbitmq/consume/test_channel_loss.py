@@ -349,6 +349,31 @@ async def test_a_consumer_that_was_cancelled_subscribes_again(here: Place, caplo
     assert here.journal("abandoned") == []
 
 
+async def test_handovers_alone_take_no_message_to_the_delivery_limit(
+    here: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each holder finishes one message and is paused; the others were sent ahead to all of them."""
+    seen = Seen()
+    numbers = [str(it) for it in range(12)]
+    with new_topic(here.amqp_url, 1, "quorum", delivery_limit=6) as topic, caplog.at_level(logging.WARNING):
+        here.publish(topic, *numbers)
+        for _ in numbers:
+            taken = anyio.Event()
+
+            async def handle(delivery: Delivery, taken: anyio.Event = taken) -> None:
+                seen.note(delivery)
+                group.pause(topic.queue_names[0])
+                taken.set()
+
+            group = here.member(topic, handle, prefetch=12)
+            async with group:
+                await taken.wait()
+        assert seen.bodies == numbers
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == []
+    told = [it for it in caplog.messages if "3 messages are sent ahead" in it]
+    assert len(told) == len(numbers)  # once for each member
+
+
 async def test_half_of_the_way_to_the_delivery_limit_is_told_once(
     here: Place, caplog: pytest.LogCaptureFixture
 ) -> None:

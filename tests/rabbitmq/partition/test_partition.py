@@ -11,6 +11,7 @@ import attrs
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
+from tests.consumers import take_in_vain
 
 from cobalance.errors import ChannelLost, CobalanceError, QueueMismatch, QueueMissing, Unguarded
 from cobalance.rabbitmq import Queue
@@ -530,3 +531,28 @@ def test_a_waiter_that_gives_up_spoils_nothing(members: Callable[..., Member], c
     closed: Future[Progress] = member.partition.release()
     assert not closed.cancel()
     assert closed.result(WAIT_S) == Progress(0, 0)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [(10, 3, 0), (10, 3, 2), (10, 3, 3), (10, 1, 1), (10, 9, 4), (10, 10, 0), (300, 7, 5), (3, 3, 1)],
+)
+def test_a_smaller_prefetch_than_before_keeps_the_order(
+    broker: BlockingChannel,
+    members: Callable[..., Member],
+    amqp_url: str,
+    guarded: Queue,
+    numbers: tuple[int, int, int],
+) -> None:
+    """A quorum queue puts what comes back behind whatever else came back before and was not sent again."""
+    returned, prefetch, finished = numbers
+    total = returned + 5
+    publish(broker, guarded, total)
+    take_in_vain(amqp_url, guarded.name, ahead=returned)
+    first = members(guarded, 1, prefetch=prefetch)
+    first.start()
+    assert first.work(finished) == list(range(finished))
+    first.partition.release().result(WAIT_S)
+    second = members(guarded, 2, prefetch=total)
+    second.start()
+    assert second.work(total - finished) == list(range(finished, total))

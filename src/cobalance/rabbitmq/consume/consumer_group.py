@@ -26,6 +26,7 @@ from cobalance.rabbitmq.consume.handlers import check_handler
 from cobalance.rabbitmq.consume.handling import Handling
 from cobalance.rabbitmq.consume.key_settings import KeySettings
 from cobalance.rabbitmq.consume.metering import Metering
+from cobalance.rabbitmq.consume.last_tries import SentAhead
 from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
 from cobalance.rabbitmq.consume.refused_replies import follow_refusal
 from cobalance.rabbitmq.consume.stream_worker import StreamWorker
@@ -131,7 +132,8 @@ class ConsumerGroup(Streaming):
             that no one waits for a frozen process.
         refresh_ms: how often one of the members with the same source looks for queues, and checks whether the topic was
             grown.
-        prefetch: how many unacknowledged messages RabbitMQ sends ahead, per partition.
+        prefetch: how many unacknowledged messages RabbitMQ sends ahead, per partition; no more than half of a quorum
+            queue's delivery limit.
         batch: call the handler with lists of messages; see :class:`Batch`.
         retries: a number, or :class:`Retries`: how often and how soon, and whether the partition waits or only the
             message.
@@ -230,6 +232,7 @@ class ConsumerGroup(Streaming):
         self._fencing: Fencing | None = None
         self._crashes: CrashDetection | None = None
         self._prefetch, self._ack_every, self._ack_interval_ms = prefetch, ack_every, ack_interval_ms
+        self._sent_ahead = SentAhead(name)
         self.manual = _checked("ack", ack, ("auto", "manual")) == "manual"
         self._dead_letter = _checked("on_error", on_error, get_args(OnError)) == "dead_letter"
         self._require_guard = require_guard
@@ -555,7 +558,7 @@ class ConsumerGroup(Streaming):
             token=token,
             on_ready=on_ready,
             on_event=on_event,
-            prefetch=self.prefetch_of(queue),
+            prefetch=self._sent_ahead.bounded(queue, self.prefetch_of(queue), rabbitmq=self.connection.server_version),
             ack_every=self._ack_every,
             ack_interval_ms=self._ack_interval_ms,
             require_guard=self._require_guard,

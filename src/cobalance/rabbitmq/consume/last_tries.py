@@ -1,8 +1,9 @@
-"""Warns of messages near their last delivery from a quorum queue, which then drops or dead-letters them silently.
+"""Keeps messages from the delivery limit of a quorum queue, which drops or dead-letters them silently, and warns of it.
 
 Whatever was sent ahead and goes back counts a delivery, begun or not: RabbitMQ 3.10 has no way of returning a message
-that does not count, be it the end of the channel, nack, reject or recover. A smaller prefetch for what is near the limit
-would cost order: what goes back is put behind whatever came back before and was not sent again.
+that does not count, be it the end of the channel, nack, reject or recover. A holder that hands over finishes what it has
+begun, so a message is sent ahead in vain at most as often as there are messages before it. No more than half of the
+limit are sent ahead, and the other half is left for failures and crashes.
 """
 
 import logging
@@ -31,6 +32,27 @@ def delivery_limit(queue: Queue, rabbitmq: str) -> int | None:
     return LIMIT_SINCE_4 if queue.kind == "quorum" and major.isdigit() and int(major) >= 4 else None
 
 
+class SentAhead:
+    """How many messages a member has sent ahead, by queue."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._said: set[str] = set()
+
+    def bounded(self, queue: Queue, prefetch: int, *, rabbitmq: str) -> int:
+        """The prefetch, or half of the queue's delivery limit if that is less; says so once."""
+        limit = delivery_limit(queue, rabbitmq)
+        most = prefetch if limit is None else max(limit // 2, 1)
+        if most < prefetch and queue.name not in self._said:
+            self._said.add(queue.name)
+            log.warning(
+                "group %s: queue %s has a delivery limit of %d, and each handover counts for all that is sent ahead: no more than %d messages "
+                "are sent ahead, not %d. For more, give the queue a higher delivery_limit",
+                *(self._group, queue.name, limit, most, prefetch),
+            )
+        return min(prefetch, most)
+
+
 def warn_of_last_tries(group: str, queue: Queue, deliveries: Iterable[Delivery], *, rabbitmq: str) -> None:
     """Logs each message that RabbitMQ dead-letters or drops if it is returned once more."""
     limit = delivery_limit(queue, rabbitmq)
@@ -53,6 +75,6 @@ def _warn_at_half(group: str, queue: Queue, delivery: Delivery, limit: int | Non
     if limit is not None and delivery.delivery_tag == 1 and LEAST_HALF <= limit // 2 <= tries < limit:
         log.warning(
             "group %s: message %s of %s was delivered %d times before, of %d, as may have been what is sent ahead with it: each handover and "
-            "each failure counts for all of it, begun or not. Give a smaller prefetch, or the queue a higher delivery_limit",
+            "each failure counts for all of it, begun or not. Find out why it is not finished, or give the queue a higher delivery_limit",
             *(group, delivery.properties.message_id or "without an id", queue.name, tries, limit),
         )

@@ -14,7 +14,7 @@ from cobalance.rabbitmq.model.retention import Retention
 MAX_PARTITIONS = 2_000
 """Each partition needs a channel, and RabbitMQ allows 2,047 channels per connection."""
 
-DELIVERY_LIMIT = 20
+DELIVERY_LIMIT = 200
 """How often a message of a quorum queue is delivered before it is dead-lettered, if nothing else is chosen."""
 
 UNLIMITED = 2**31 - 1
@@ -78,8 +78,9 @@ class Topic:
     read by offset any number of times; nothing is dead-lettered.
     """
     delivery_limit: int | None = attrs.field(default=None, validator=_valid_limit)
-    """Quorum queues only: how often a message is delivered before it is dead-lettered. None is 20, or never if there are
-    no dead letters: whatever reached a limit would be dropped, even if no handler was ever given it.
+    """Quorum queues only: how often a message is delivered before it is dead-lettered. None is 200, or never if there
+    are no dead letters: whatever reached a limit would be dropped, even if no handler was ever given it. No more than
+    half of it is sent ahead to a member.
     """
     dead_letter: bool = True
     """Whether there is a dead-letter queue. Without one, messages cannot be rejected."""

@@ -59,7 +59,7 @@ class PartitionCore:
         self._has_channel = False  # or has asked for one
         self._lock = Lock.NONE
         self._refusals = 0
-        self._close_wanted = self._release_wanted = self._drained = False
+        self.close_wanted = self._release_wanted = self._drained = False
         self._halt_error: CobalanceError | None = None
         self._end: tuple[CobalanceError | None, bool] = (None, False)  # why, and whether the program let go of it
 
@@ -156,7 +156,7 @@ class PartitionCore:
             return self._finish(None)
         self._step(Step.DRAIN)
         self.backlog.clear()
-        self._close_wanted = True
+        self.close_wanted = True
         return (*self._take_turn(), *self._report_drained())
 
     def _report_drained(self) -> Actions:
@@ -300,7 +300,7 @@ class PartitionCore:
     def turn(self) -> Actions:
         """Does what has become due on other threads."""
         self._turn_due = False
-        if self._close_wanted and self.state is PartitionState.DRAINING:
+        if self.close_wanted and self.state is PartitionState.DRAINING:
             return self._close()
         if self.state is PartitionState.HALTING and self.backlog.is_idle:
             return self._end_halt()

@@ -27,6 +27,7 @@ from cobalance.rabbitmq.partition.channel import prove_and_subscribe, send_acks
 from cobalance.rabbitmq.partition.core import PartitionCore
 from cobalance.rabbitmq.partition.delivery import Delivery, QueueTenure
 from cobalance.rabbitmq.partition.replies import Drafts, Reply
+from cobalance.rabbitmq.partition.returned import Returned
 from cobalance.rabbitmq.partition.states import PartitionEvent, PartitionState
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.containment import contained, failure_of, unreadable
@@ -78,6 +79,7 @@ class PartitionConsumer:
         self._lock = threading.Lock()  # guards the core and the drafts; never held while calling out
         self._drafts = Drafts(self._lock, self._core.may_answer, self._check_reply)
         self._channel: Channel | None = None
+        self._returned: Returned | None = None
         self._lock_queue = LockQueue(connection, lock) if lock is not None else None
         self._listens = False  # to the end of the connection
 
@@ -270,7 +272,10 @@ class PartitionConsumer:
 
     @contained
     def _turn(self) -> None:
-        self._handle(self._core.turn)
+        if self._core.close_wanted and self._returned is not None and self._returned.may_lack_some:
+            self._returned.take_rest(self._core.acks.committed, self._turn)
+        else:
+            self._handle(self._core.turn)
 
     @contained
     def _fired(self, timer: Timer) -> None:
@@ -287,6 +292,8 @@ class PartitionConsumer:
     @contained
     def _message(self, _: Channel, method: Basic.Deliver, properties: BasicProperties, body: bytes) -> None:
         now = monotonic_ms()
+        if self._returned is not None:
+            self._returned.note(redelivered=method.redelivered)
         if isinstance(properties, Unreadable):
             self._handle(self._core.unreadable, unreadable(self.queue.name, method, properties), now)
             return
@@ -355,6 +362,9 @@ class PartitionConsumer:
         if self._channel is not None:
             self._channel.add_on_cancel_callback(self._cancelled)
             tag = f"cobalance.{self.tenure.token}"
+            if self.queue.kind == "quorum":
+                around = self._message, self._connection.call_later
+                self._returned = Returned(self._channel, self.queue.name, self._prefetch, tag, *around)
             prove_and_subscribe(
                 *(self._channel, self.queue, self._message, self._subscribed),
                 prefetch=self._prefetch,

@@ -1,0 +1,103 @@
+"""Keeps the order of what quorum queues got back, where a consumer's prefetch is smaller than an earlier one's.
+
+A quorum queue keeps what comes back ahead of everything else, in the order of the returns. A consumer whose prefetch is
+smaller than what came back has only the beginning of it. Gave it that back as it is, the rest would be in front. So
+before its channel is closed, the rest is taken as well: on the same channel, since what one channel has goes back in
+the order of its consumers (3.10: of their tags, 4.0: of their subscriptions).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from pika.channel import Channel
+
+log = logging.getLogger("cobalance.rabbitmq")
+
+MOST_AT_ONCE = 64
+"""One more message tells in most cases: then there are ever more in a step, up to this."""
+
+LOOK_AGAIN_MS = 5
+"""Between two looks for what is on its way."""
+
+WITHIN_MS = 2_000
+"""A queue that stands still keeps no handover waiting for longer."""
+
+
+@attrs.define
+class Returned:
+    """Of one channel on a quorum queue. I/O thread only."""
+
+    _channel: Channel
+    _queue: str
+    _prefetch: int
+    _tag: str
+    _on_message: Callable[..., None]
+    _call_later: Callable[[float, Callable[[], None]], object]
+    _received: int = attrs.field(default=0, init=False)
+    _has_all: bool = attrs.field(default=False, init=False)
+    _consumers: int = attrs.field(default=1, init=False)
+    _due: int = attrs.field(default=0, init=False)  # what the consumers so far are sent, if there is that much
+    _then: Callable[[], None] | None = attrs.field(default=None, init=False)
+
+    def note(self, *, redelivered: bool) -> None:
+        """A message arrived. Behind what came back is what was never sent before."""
+        self._received += 1
+        self._has_all = self._has_all or not redelivered
+
+    @property
+    def may_lack_some(self) -> bool:
+        """Whether more may have come back than the prefetch let through."""
+        return not self._has_all and self._received >= self._prefetch
+
+    def take_rest(self, acknowledged: int, then: Callable[[], None]) -> None:
+        """Calls `then` when everything that came back was sent here. So many were acknowledged, and no more will be."""
+        if self._then is None:
+            self._then, self._due = then, self._prefetch + acknowledged
+            self._call_later(WITHIN_MS, self._give_up)
+            self._look()
+
+    def _look(self) -> None:
+        if self._channel.is_open:
+            self._channel.queue_declare(self._queue, passive=True, callback=self._counted)
+
+    def _counted(self, frame: Any) -> None:
+        waiting = frame.method.message_count
+        if self._has_all or not waiting:
+            self._finish()
+        elif self._received < self._due:
+            self._call_later(LOOK_AGAIN_MS, self._look)
+        elif self._channel.is_open:  # nothing is on its way, which would be put back by the cancellation
+            self._channel.basic_cancel(self._tag_of(self._consumers), callback=lambda _: self._consume(waiting))
+
+    def _consume(self, waiting: int) -> None:
+        count = min(waiting, 2 ** (self._consumers - 1), MOST_AT_ONCE)
+        self._consumers += 1
+        self._due += count
+        self._channel.basic_qos(prefetch_count=count)
+        self._channel.basic_consume(
+            self._queue,
+            self._on_message,
+            consumer_tag=self._tag_of(self._consumers),
+            callback=lambda _: self._look(),
+        )
+
+    def _tag_of(self, consumer: int) -> str:
+        return self._tag if consumer == 1 else f"{self._tag}.{consumer:06}"
+
+    def _give_up(self) -> None:
+        if self._then is not None and self._channel.is_open:
+            log.warning(
+                "queue %s did not send all it had got back before within %d ms, and may send it out of order: was prefetch larger before?",
+                *(self._queue, WITHIN_MS),
+            )
+        self._finish()
+
+    def _finish(self) -> None:
+        self._has_all = True
+        then, self._then = self._then, None
+        if then is not None:
+            then()
