@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
-from tests.consumers import new_topic
+from tests.consumers import new_topic, take_in_vain
 from tests.faults.proxy import FaultProxy, proxy_to
 from tests.faults.rabbitmq_servers import Leader
 from tests.rabbitmq.topics.test_broker import channel
@@ -16,7 +16,7 @@ from tests.rabbitmq.topics.test_growth import finish_first
 
 from cobalance.errors import TopicInUse, Unreachable
 from cobalance.rabbitmq import delete_topic, grow_topic, prune_topic, read_dead_letters, verify_topic
-from cobalance.rabbitmq.topics import layouts
+from cobalance.rabbitmq.topics import layouts, queue_state
 from cobalance.rabbitmq.topics.broker import queue_states, ready_messages
 from cobalance.rabbitmq.topics.layouts import LayoutSource
 from cobalance.rabbitmq.topics.queue_state import ROUND_TRIPS, QueueState, read_state
@@ -25,10 +25,10 @@ from cobalance.servers import OwnRabbitMQ
 T = TypeVar("T")
 
 
-def put_in(url: str, queue: str) -> None:
+def put_in(url: str, queue: str, body: bytes = b"precious") -> None:
     with channel(url) as it:
         it.confirm_delivery()
-        it.basic_publish("", queue, b"precious", mandatory=True)
+        it.basic_publish("", queue, body, mandatory=True)
 
 
 class Hesitant:
@@ -75,6 +75,19 @@ def test_what_is_with_a_consumer_that_is_not_counted_is_not_pruned(private_rabbi
             next(it.consume(old))
             assert while_silent(leader, lambda: prune_topic(url, topic.name)) == {old: False}
         assert finish_first(url, old) == b"precious"
+
+
+def test_looking_for_messages_leaves_their_order_alone(amqp_url: str) -> None:
+    """They were with a consumer before, and the leader does not say that they are there."""
+    with new_topic(amqp_url, 1, "quorum") as topic:
+        (queue,) = topic.queue_names
+        for body in "abc":
+            put_in(amqp_url, queue, body.encode())
+        take_in_vain(amqp_url, queue, ahead=3)
+        with channel(amqp_url) as it, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(queue_state, "read_state", lambda *_: QueueState(0, 0))
+            assert not queue_state.is_unused(it, queue, "quorum")
+        assert [finish_first(amqp_url, queue) for _ in "abc"] == [b"a", b"b", b"c"]
 
 
 def while_silent(leader: Leader, ask: Callable[[], T]) -> T:
