@@ -15,6 +15,7 @@ from tests.names import unique
 from cobalance.rabbitmq import Queue, Retention
 from cobalance.rabbitmq.streams.probe import first_offset
 from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.rabbitmq.wire.pika_internals import bare_close_blocking
 
 TINY = Retention(max_bytes=1_000, segment_bytes=500)
 """A few messages."""
@@ -112,6 +113,25 @@ def new_stream(amqp_url: str, count: int = 0, retention: Retention | None = None
         yield stream
     finally:
         stream.delete()
+
+
+def bodies_in_stream(amqp_url: str, name: str) -> list[str]:
+    """All messages of a stream. It adds one of its own, behind which there are none."""
+    found = list[str]()
+    connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.basic_publish("", name, b"end")
+    channel.basic_qos(prefetch_count=100)
+    for method, _, body in channel.consume(name, arguments={"x-stream-offset": "first"}, inactivity_timeout=60):
+        assert method is not None, "the last message never came"
+        channel.basic_ack(method.delivery_tag or 0)
+        if body == b"end":
+            break
+        found.append((body or b"").decode())
+    bare_close_blocking(channel)
+    connection.close()
+    return found
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.consumers import bodies_in, new_topic
+from tests.streams import bodies_in_stream
 
 from cobalance import servers
 from cobalance.errors import PublishFailed
@@ -36,3 +37,19 @@ def test_one_that_is_too_large_fails_no_other(url: str) -> None:
             publisher.publish("a", "later")
         assert caught.value.outcome == "not_executed"
         assert bodies_in(url, topic.queue_names[0]) == ["before", *map(str, range(50)), "later"]
+
+
+def test_one_that_is_too_large_fails_no_other_in_streams(url: str) -> None:
+    """Each stream may have a channel of its own: what is under way on the others stays there, in order."""
+    with new_topic(url, 3, "stream") as topic:
+        with Publisher(url, topic) as publisher:
+            sent = [publisher.publish(None, f"{n}", partition=n % 3, wait=False) for n in range(30)]
+            assert publisher.flush()
+            large = [publisher.publish(None, "x" * (MOST + 1), partition=n, wait=False) for n in range(2)]
+            sent += [publisher.publish(None, f"{n}", partition=n % 3, wait=False) for n in range(30, 60)]
+            for future in large:
+                with pytest.raises(PublishFailed, match=r"100,001 bytes.*100,000"):
+                    future.result(10)
+            assert [future.result(10) for future in sent] == [0, 1, 2] * 20
+        for partition, stream in enumerate(topic.queue_names):
+            assert bodies_in_stream(url, stream) == [str(n) for n in range(partition, 60, 3)]

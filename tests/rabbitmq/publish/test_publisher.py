@@ -191,7 +191,7 @@ def impatient(publisher: Publisher | AsyncPublisher) -> Iterator[None]:
 def test_an_unconfirmed_message_is_unknown(amqp_url: str, topic: Topic) -> None:
     """Without a confirm in time, the broker may still have it."""
     publisher = Publisher(amqp_url, topic)
-    publisher._channel._confirmed = lambda _: None  # type: ignore[method-assign,assignment]
+    publisher._channel._confirmed = lambda *_: None  # type: ignore[method-assign]
     with publisher, impatient(publisher), pytest.raises(PublishFailed, match="no confirm came in time") as raised:
         publisher.publish("a", b"x")
     assert raised.value.outcome == "unknown"
@@ -422,7 +422,7 @@ def test_a_failure_on_the_way_to_the_connection(amqp_url: str, topic: Topic) -> 
         def fail(*_: object, **__: object) -> None:
             raise RuntimeError("no memory")
 
-        publisher._channel._channel.basic_publish = fail  # type: ignore[union-attr,method-assign]
+        publisher._channel._lanes[0].channel.basic_publish = fail  # type: ignore[method-assign]
         broken, next_one = [publisher.publish("a", b"x", wait=False) for _ in range(2)]
         assert "no memory" in str(broken.exception(WAIT_S))
         next_one.exception(WAIT_S)

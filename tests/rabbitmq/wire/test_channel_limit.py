@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 import pytest
 from pika.channel import Channel
 from tests.consumers import Place, Seen, channel, new_topic, place, until
-from tests.streams import connected, new_stream
+from tests.streams import bodies_in_stream, connected, new_stream
 
 from cobalance import servers
 from cobalance.backoff import Backoff
 from cobalance.errors import ChannelLimitReached, Unreachable
-from cobalance.rabbitmq import Delivery, Topic
+from cobalance.rabbitmq import Delivery, Publisher, Topic
 from cobalance.rabbitmq.streams.probe import first_offset
 from cobalance.rabbitmq.wire.channel_limit import TRIED_AGAIN_S, ChannelLimit
 from cobalance.rabbitmq.wire.connection import BrokerConnection
@@ -122,6 +122,15 @@ async def test_more_members_work_what_one_cannot(limited: Any) -> None:
             for _ in range(2):
                 await stack.enter_async_context(here.member(topic, handle))
             assert sorted(map(int, await seen.wait(20))) == list(range(20))
+
+
+def test_one_publishes_to_more_streams_than_it_may_have_channels(limited: Any) -> None:
+    """RabbitMQ 3 gets a channel for each stream, as far as they go."""
+    with new_topic(limited.url, 20, "stream") as topic:
+        with Publisher(limited.url.replace("guest:guest", "few:few"), topic) as publisher:
+            for partition in range(20):
+                publisher.publish(None, "x", partition=partition)
+        assert [bodies_in_stream(limited.url, it) for it in topic.queue_names] == [["x"]] * 20
 
 
 @pytest.mark.parametrize(("limit", "of"), [("user", ["other"]), ("vhost", ["-p", "other"])])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import Future
+from itertools import product
 
 import anyio.to_thread
 import pytest
 from tests.faults import consuming as messages
 from tests.faults.eventually import eventually
 from tests.faults.rabbitmq_servers import RabbitMQCluster, rabbitmq_cluster
+from tests.streams import bodies_in_stream
 
 from cobalance import ConsumerGroup, Publisher, StreamSettings, Topic
 from cobalance.coordinator.client import Coordinator
@@ -69,6 +72,41 @@ async def test_a_node_that_lags_behind_is_waited_for(
         assert received.deliveries[0].offset == 151
     assert not [it for it in Journal(transport, name).entries() if it.kind == "halted"]
     transport.close()
+
+
+async def test_streams_have_what_was_confirmed_when_a_leader_died(cluster: RabbitMQCluster) -> None:
+    """The next leader gets what the last one left unconfirmed; RabbitMQ 3 may then take new messages for those."""
+    topic = Topic(f"heirs-{uuid.uuid4().hex[:8]}", 8, "stream")
+    create_topic(cluster.url, topic)
+    first, sent = cluster.nodes[0], dict[tuple[int, int], Future[int]]()
+    leaders = [cluster.leader_of(it) for it in topic.queue_names]
+    leader = next(it for it in leaders if it is not first)
+    led = [partition for partition, it in enumerate(leaders) if it is leader]
+    with Publisher(first.url, topic, unseen_failures="log") as publisher:
+
+        def publish(numbers: range) -> None:
+            for partition, number in product(range(topic.partitions), numbers):
+                outcome = publisher.publish(None, str(number).encode(), partition=partition, wait=False)
+                sent[partition, number] = outcome
+
+        publish(range(10))
+        assert publisher.flush()
+        leader.pause()
+        publish(range(10, 20))
+        await eventually(lambda: all(sent[it, 19].done() for it in range(topic.partitions) if it not in led))
+        assert not any(sent[it, 10].done() for it in led)
+        leader.kill()
+        try:
+            await eventually(lambda: leader not in map(cluster.leader_of, topic.queue_names))
+            publish(range(20, 30))
+            publisher.flush()
+            confirmed = {it for it, outcome in sent.items() if outcome.done() and outcome.exception() is None}
+        finally:
+            leader.start()
+    streams = enumerate(topic.queue_names)
+    read = {(it, int(body)) for it, stream in streams for body in bodies_in_stream(first.url, stream)}
+    assert confirmed - read == set()
+    assert confirmed == set(sent)
 
 
 def publish(url: str, topic: Topic, count: int) -> None:

@@ -1,13 +1,22 @@
-"""The publishing side of a connection: one channel in confirm mode, reopened when it is lost."""
+"""The publishing side of a connection: a channel in confirm mode, reopened when it is lost.
+
+On RabbitMQ 3, each stream has a channel of its own. When a stream gets another leader, RabbitMQ sends it again what was
+not confirmed, but under the numbers of the channel's confirms instead of the stream's own. On a channel to several
+streams those are higher, so it takes what follows for repeated: it confirms and drops it.
+"""
 
 import atexit
+import itertools
 import logging
 import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 
+import attrs
 from pika.channel import Channel
 from pika.frame import Method
 from pika.spec import Basic, BasicProperties
@@ -30,6 +39,17 @@ BACKOFF_S = Backoff(0.05, 2.0)
 
 NO_ANSWER = "no answer in time"
 
+AFFECTED = "3."
+"""How the versions begin that confuse these numbers: https://github.com/rabbitmq/rabbitmq-server/pull/12236."""
+
+
+@attrs.define(eq=False)
+class Lane:
+    """A channel, and what is in flight on it. I/O thread only."""
+
+    channel: Channel = attrs.field(init=False)
+    confirms: Confirms = attrs.field(init=False)
+
 
 class ConfirmChannel:
     """Sends messages and settles their outcomes; shared by `Publisher` and `AsyncPublisher`."""
@@ -48,11 +68,12 @@ class ConfirmChannel:
         self._most_body = 0
         """The largest body that RabbitMQ accepts, once known."""
         # The rest belongs to the I/O thread.
-        self._channel: Channel | None = None
-        self._confirms = Confirms()
+        self._lanes: list[Lane] = []  # empty unless all are open
+        self._numbers = itertools.count()
         self._held: deque[UnconfirmedMessage] = deque()
         self._returned_messages = Returned()
-        self._looking = self._reopening = False
+        self._looking = False
+        self._reopening: set[Lane] = set()
         self._timeout_ms = 30_000
 
     @property
@@ -82,7 +103,12 @@ class ConfirmChannel:
     def ready(self) -> bool:
         """Whether it is connected, as far as we know."""
         self._check_usable()
-        return self._reopening or (self._channel is not None and self._channel.is_open)
+        return bool(self._reopening) or self._is_open
+
+    @property
+    def _is_open(self) -> bool:
+        lanes = self._lanes
+        return bool(lanes) and lanes[0].channel.is_open
 
     def enter(self, timeout_ms: int) -> None:
         """Opens the publisher, again if it was closed."""
@@ -107,13 +133,14 @@ class ConfirmChannel:
     def _try(self, give_up_at: float) -> None:
         failures = 0
         while not self.ready:
+            allowed = self._connection.channels_allowed
             try:
                 self._open(give_up_at)
             except Unreachable as error:
                 failures += 1
                 delay_s = BACKOFF_S.pause(failures)
-                is_last = not self._was_open or time.monotonic() + delay_s > give_up_at
-                if is_last or self._closing.wait(delay_s):
+                is_new = not self._was_open and self._connection.channels_allowed == allowed
+                if is_new or time.monotonic() + delay_s > give_up_at or self._closing.wait(delay_s):
                     raise Unreachable(str(error), outcome="not_executed") from None
 
     def _open(self, give_up_at: float) -> None:
@@ -121,7 +148,7 @@ class ConfirmChannel:
         self._topic = self._find_topic(_ms_until(give_up_at))
         self._connection.connect(_ms_until(give_up_at))
         opened: Future[CobalanceError | None] = Future()
-        if not self._connection.submit(lambda: self._open_channel(opened)):
+        if not self._connection.submit(lambda: self._open_lanes(opened)):
             opened.set_result(self._unreachable("the connection was lost as soon as it was made"))
         try:
             failure = opened.result(_ms_until(give_up_at) / 1000)
@@ -216,38 +243,51 @@ class ConfirmChannel:
 
     # Everything below runs on the I/O thread.
 
-    def _open_channel(self, opened: Future[CobalanceError | None]) -> None:
+    def _open_lanes(self, opened: Future[CobalanceError | None]) -> None:
         def ended(reason: str) -> None:
             self._lost(reason)
             if not opened.done():
                 opened.set_result(self._unreachable(reason))
 
-        def closed(error: Exception) -> None:
-            if (sizes := too_large(error)) is None:
-                ended(loss_reason(error))
-            else:
-                self._connection.remove_end_listener(ended)
-                self._open_behind(*sizes)
-
-        def ready(_: object) -> None:
-            self._channel, self._confirms, self._reopening = channel, Confirms(), False
-            opened.set_result(None)
-            self._write_held()
-
-        def confirm(channel: Channel) -> None:
-            channel.add_on_return_callback(self._returned)
-            channel.confirm_delivery(self._confirmed, ready)
+        def ready(lane: Lane) -> None:
+            closed.discard(lane)
+            if not closed and not opened.done():
+                self._lanes = lanes
+                opened.set_result(None)
 
         self._connection.add_end_listener(ended)
         if opened.done():  # The connection is already gone.
             return
-        channel = self._connection.open_channel(confirm)
-        channel.add_on_close_callback(lambda _, error: closed(error))
+        lanes = [Lane() for _ in range(self._lanes_wanted())]
+        closed = set(lanes)
+        for lane in lanes:
+            self._open_lane(lane, ready, ended)
 
-    def _open_behind(self, size: int, most: int) -> None:
+    def _lanes_wanted(self) -> int:
+        if self.topic.queue_type != "stream" or not self._connection.server_version.startswith(AFFECTED):
+            return 1
+        return min(self.topic.partitions, self._connection.channels_allowed or self.topic.partitions)
+
+    def _open_lane(self, lane: Lane, ready: Callable[[Lane], None], ended: Callable[[str], None]) -> None:
+        def opened(channel: Channel) -> None:
+            channel.add_on_return_callback(lambda _, *returned: self._returned(lane, *returned))
+            channel.confirm_delivery(partial(self._confirmed, lane), lambda _: ready(lane))
+
+        def closed(_: Channel, error: Exception) -> None:
+            if (sizes := too_large(error)) is None:
+                ended(loss_reason(error))
+            else:
+                self._reopen(lane, *sizes, ended)
+
+        lane.channel, lane.confirms = self._connection.open_channel(opened), Confirms()
+        lane.channel.add_on_close_callback(closed)
+
+    def _reopen(self, lane: Lane, size: int, most: int, ended: Callable[[str], None]) -> None:
         """Opens another channel after a message was too large, and sends again what was not taken after it."""
-        self._reopening, self._looking, self._most_body = True, False, most
-        sent = self._confirms.abandon()
+        self._reopening.add(lane)
+        self._lanes = [*self._lanes]  # A layout that is being looked for comes too late.
+        self._looking, self._most_body = False, most
+        sent = lane.confirms.abandon()
         place = next((at for at, message in enumerate(sent) if len(message.body) == size), len(sent))
         for message in sent[:place]:
             self._settle(message, unconfirmed(message, "its channel was closed over another one"))
@@ -255,29 +295,35 @@ class ConfirmChannel:
             self._settle(message, refused(message, _too_large(message, most)))
         again = [*(message for message, _ in self._returned_messages.take()), *sent[place + 1 :]]
         self._held.extendleft(reversed(again))
-        self._open_channel(Future())
+        self._open_lane(lane, self._reopened, ended)
+
+    def _reopened(self, lane: Lane) -> None:
+        self._reopening.discard(lane)
+        self._write_held()
 
     def _write(self, message: UnconfirmedMessage) -> None:
         if message.settled:
             return
         if self._reopening:
             self._held.append(message)
-        elif self._channel is None or not self._channel.is_open:
+        elif not self._is_open:
             self._settle(message, refused(message, "the connection was lost before it could be sent"))
         elif self._connection.blocked or self._held or self._returned_messages:
             self._held.append(message)
         else:
-            self._publish(self._channel, message)
+            self._publish(message)
 
-    def _publish(self, channel: Channel, message: UnconfirmedMessage) -> None:
+    def _publish(self, message: UnconfirmedMessage) -> None:
         partition = message.route(self.topic)
         with self._lock:  # Its owner may withdraw it on another thread.
             if message.settled:
                 return
             message.partition, message.written = partition, True
-        self._confirms.sent(message)  # First: a failure ends the connection, which settles whatever was sent.
+        message.number = next(self._numbers)
+        lane = self._lanes[partition % len(self._lanes)]
+        lane.confirms.sent(message)  # First: a failure ends the connection, which settles whatever was sent.
         routing_key = self.topic.routing_key(partition)
-        channel.basic_publish(self.topic.name, routing_key, message.body, message.properties, mandatory=True)
+        lane.channel.basic_publish(self.topic.name, routing_key, message.body, message.properties, mandatory=True)
 
     def _blocked(self, blocked: bool) -> None:
         if not blocked:
@@ -288,7 +334,9 @@ class ConfirmChannel:
         for message in held:
             self._write(message)
 
-    def _confirmed(self, frame: Method[Basic.Ack | Basic.Nack]) -> None:
+    def _confirmed(self, lane: Lane, frame: Method[Basic.Ack | Basic.Nack]) -> None:
+        if not self._lanes:  # The channel of another lane was closed, and everything in flight is settled.
+            return
         nacked = isinstance(frame.method, Basic.Nack)
 
         def settle(message: UnconfirmedMessage, returned: str | None) -> None:
@@ -297,31 +345,31 @@ class ConfirmChannel:
             else:
                 self._settle(message, refused(message, "it answered with a nack") if nacked else None)
 
-        self._confirms.settle(frame.method.delivery_tag, multiple=frame.method.multiple, settle=settle)
+        lane.confirms.settle(frame.method.delivery_tag, multiple=frame.method.multiple, settle=settle)
         self._look_for_layout()
 
     def _look_for_layout(self) -> None:
         """Runs once nothing is in flight, so that returned messages are sent again after all that were accepted."""
-        if not self._returned_messages or self._confirms.outstanding or self._looking:
+        if not self._returned_messages or self._looking or any(it.confirms.outstanding for it in self._lanes):
             return
         self._looking = True
-        channel = self._channel
+        lanes = self._lanes
         try:
-            threading.Thread(target=lambda: self._find_layout(channel), name="cobalance layout", daemon=True).start()
+            threading.Thread(target=lambda: self._find_layout(lanes), name="cobalance layout", daemon=True).start()
         except RuntimeError:  # the system gives no more threads: what was returned has failed
-            self._go_on(None, channel)
+            self._go_on(None, lanes)
 
-    def _find_layout(self, channel: Channel | None) -> None:  # on a thread of its own
+    def _find_layout(self, lanes: list[Lane]) -> None:  # on a thread of its own
         returned = self._returned_messages
         try:
             found = newer_layout(self._url, self.topic, self._timeout_ms, lambda: returned.is_wanted)
         except Exception as error:  # noqa: BLE001 -- the messages must not wait for ever
             logger.warning("the layout of topic %s could not be read: %s", self.topic.name, error)
             found = None
-        self._connection.submit(lambda: self._go_on(found, channel))
+        self._connection.submit(lambda: self._go_on(found, lanes))
 
-    def _go_on(self, found: Topic | None, channel: Channel | None) -> None:
-        if channel is not self._channel:
+    def _go_on(self, found: Topic | None, lanes: list[Lane]) -> None:
+        if lanes is not self._lanes:
             return  # Returned messages were settled when the channel was lost.
         self._looking = False
         returned = self._returned_messages.take()
@@ -334,14 +382,15 @@ class ConfirmChannel:
             self._held.extendleft(message for message, _ in reversed(returned))
         self._write_held()
 
-    def _returned(self, _: Channel, method: Basic.Return, properties: BasicProperties, __: bytes) -> None:
+    def _returned(self, lane: Lane, method: Basic.Return, properties: BasicProperties, _: bytes) -> None:
         why = f"no queue takes routing key {method.routing_key!r} of exchange {method.exchange!r} ({method.reply_text})"
-        self._confirms.returned(properties.cluster_id or properties.message_id or "", why)
+        lane.confirms.returned(properties.cluster_id or properties.message_id or "", why)
 
     def _lost(self, reason: str) -> None:
-        self._channel, self._looking, self._reopening = None, False, False
+        lanes, self._lanes = self._lanes, []
+        self._looking, self._reopening = False, set()
         held, self._held = self._held, deque()
-        for message in self._confirms.abandon():
+        for message in itertools.chain.from_iterable(it.confirms.abandon() for it in lanes):
             self._settle(message, unconfirmed(message, reason))
         for message in [*(message for message, _ in self._returned_messages.take()), *held]:
             self._settle(message, refused(message, reason))

@@ -29,7 +29,7 @@ class UnconfirmedMessage:
     partition: int = -1
     """Its partition in the layout known last."""
     number: int = 0
-    """Its sequence number on its channel."""
+    """Its place in the order in which messages were sent."""
     written: bool = False
     """Handed to the connection: from here on only the broker knows the outcome."""
     settled: bool = False
@@ -47,7 +47,6 @@ class Confirms:
     def sent(self, message: UnconfirmedMessage) -> None:
         """Records a message as the next one handed to the channel."""
         self._sent += 1
-        message.number = self._sent
         self._open[self._sent] = message
 
     def returned(self, mark: str, why: str) -> None:
