@@ -146,10 +146,12 @@ def test_a_subscription_begins_with_a_resync(listener: Listener, hints: Hints) -
 
 
 def test_hints_carry_the_version(listener: Listener, hints: Hints, transport: Transport) -> None:
-    """A published decimal number is the version, or an errand's; anything else means resync."""
+    """A published decimal number is the version, or an errand's; anything else means resync. Nobody can publish what
+    says that the subscription has begun.
+    """
     listener.subscribe("{t}:n:a")
     hints.get(timeout=WAIT_S)
-    said = {"1795198568497123": 1795198568497123, "7": 7, "nonsense": RESYNC, "-99": RESYNC}
+    said = {"1795198568497123": 1795198568497123, "7": 7, "nonsense": RESYNC, "-99": -99, str(LISTENING): RESYNC}
     said |= {str(it): it for it in (RESYNC, REPORT, SETTINGS, PRESENT)}
     for message in said:
         transport.call(PUBLISH, KEYS, ["{t}:n:a", message])

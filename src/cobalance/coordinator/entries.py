@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from cobalance.coordinator.transport import ERRANDS, RESYNC, Reply
+import re
 
-_ERRANDS = frozenset(b"%d" % it for it in ERRANDS)
+from cobalance.coordinator.transport import HINT_DIGITS, RESYNC, Reply
 
-_MOST_DIGITS = 16
-"""Versions are below 2**53, as Lua's numbers are."""
+_NUMBER = re.compile(rb"-?\d{1,%d}" % HINT_DIGITS)
 
 
 def read_entries(reply: Reply) -> list[tuple[str, dict[str, str]]]:
@@ -16,9 +15,8 @@ def read_entries(reply: Reply) -> list[tuple[str, dict[str, str]]]:
 
 
 def hint_version(message: bytes) -> int:
-    """The version in a hint. Anything else on the channel is treated as "ask": one request too many does no harm."""
-    is_version = message.isdigit() and len(message) <= _MOST_DIGITS
-    return int(message) if is_version or message in _ERRANDS else RESYNC
+    """The number in a hint. Anything else on the channel is treated as "ask": one request too many does no harm."""
+    return int(message) if _NUMBER.fullmatch(message) else RESYNC
 
 
 def _fields(reply: Reply) -> dict[str, str]:

@@ -29,11 +29,11 @@ SETTINGS = -3
 PRESENT = -4
 """As a hint's version: nothing to do; it was counted who listens."""
 
-LISTENING = -5
-"""As a hint's version, which nobody publishes: the subscription has begun. Hints may have been missed."""
+HINT_DIGITS = 16
+"""The most that a published number has: versions are below 2**53, as Lua's numbers are."""
 
-ERRANDS = frozenset({REPORT, SETTINGS, PRESENT})
-"""Hints that do not ask for a heartbeat."""
+LISTENING = -(10**HINT_DIGITS)
+"""As a hint's version, which nobody can publish: the subscription has begun. Hints may have been missed."""
 
 DOUBTED = "IDENTITY"
 """First word of the error with which a script, having done nothing, asks for a fresh server identity."""

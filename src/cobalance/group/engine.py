@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cobalance.coordinator.keys import EVERYBODY
 from cobalance.coordinator.requests import GROUPS_OWN, Header, Report, Request
-from cobalance.coordinator.transport import LISTENING, PRESENT, REPORT, RESYNC, SETTINGS
+from cobalance.coordinator.transport import LISTENING, REPORT, RESYNC, SETTINGS
 from cobalance.errors import CobalanceError
 from cobalance.group.calls import Calls
 from cobalance.group.clock import awake_ms, monotonic_ms
@@ -143,6 +143,7 @@ class Engine:
         self._wait_until = self._sample_at = 0
         self._events: queue.SimpleQueue[ev.Event | Exception] = queue.SimpleQueue()
         self._calls = Calls(monotonic_ms)
+        self._errands = {REPORT: self._report_in_flight, SETTINGS: self._read_settings}
         self._listener = coordinator.transport.listen(self._hinted)
         self._channel = ""
         self._last_failure, self._failing_since = "", 0
@@ -425,17 +426,14 @@ class Engine:
         self._last_failure, self._failing_since = "", 0
 
     def _hinted(self, channel: str, version: int) -> None:
-        errands = {REPORT: self._report_in_flight, SETTINGS: self._read_settings, PRESENT: None}
-        if version in errands:
-            if (errand := errands[version]) is not None:
-                self._calls.ask(errand)
-            if version == SETTINGS:  # heartbeats may be due sooner
-                self.post(ev.Hinted(RESYNC))
-            return
-        if version == LISTENING:
+        if version in self._errands:
+            self._calls.ask(self._errands[version])
+        if version == LISTENING and channel == self._channel:
+            self._calls.put(self.vouching.tell)
+        if version in {LISTENING, SETTINGS}:  # something may have been missed; heartbeats may be due sooner
             version = RESYNC
-            if channel == self._channel:
-                self._calls.put(self.vouching.tell)
+        if version < RESYNC:  # an unknown errand is no reason to ask: the next heartbeat tells whatever matters
+            return
         if channel in (self._channel, self._coordinator.channel(EVERYBODY)):
             self.post(ev.Hinted(version))
 
