@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 from tests.cli_process import Outcome, cobalance, cobalance_process, running
 from tests.names import unique
 
 from cobalance import servers
+from cobalance.cli.exits import OK, USAGE
+from cobalance.coordinator.keys import group_keys
 from cobalance.rabbitmq import delete_topic
 
 HANDLER = """
@@ -289,6 +292,24 @@ def test_groups_are_listed_and_configured(group: str, urls: dict[str, str]) -> N
     )
     values = json.loads(changed.out)
     assert (values["revocation_timeout_ms"], values["gather_ms"], values["session_timeout_ms"]) == (120_000, 0, 3_000)
+
+
+def test_a_group_that_cannot_be_read_hides_no_other(private_redis: servers.OwnRedis) -> None:
+    """Anybody can write a key that looks like a group's, or over one. What is named has to be readable."""
+    urls, foreign = {"COBALANCE_REDIS_URL": private_redis.url}, ("two words", "damaged")
+    with redis.Redis.from_url(private_redis.url) as client:
+        client.hset(group_keys(foreign[0])[0], "x", "x")
+        client.set(group_keys(foreign[1])[0], "x")
+    cobalance("group", "create", "sound", environment=urls)
+    listed = cobalance("group", "list", "--state", "--json", environment=urls)
+    states = {it["group"]: it["state"] for it in json.loads(listed.out)}
+    assert states == {"sound": "Empty", **dict.fromkeys(foreign)}
+    lag = cobalance("group", "lag", environment=urls)
+    for outcome in (listed, lag):
+        assert outcome.code == OK
+        assert "not allowed in names" in outcome.err
+        assert group_keys("damaged")[0] in outcome.err
+    assert cobalance("group", "lag", *foreign, environment=urls).code == USAGE
 
 
 def test_history_is_the_journal(topic: str, group: str, urls: dict[str, str], folder: Path) -> None:

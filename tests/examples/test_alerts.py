@@ -40,6 +40,7 @@ class Case:
 CASES = {
     "CobalanceExporterAway": Case({"cobalance_up": "1x4 stale"}, "7m", "9m", {}),
     "CobalanceRedisAway": Case({"cobalance_up": "1x4 0x9"}, "5m", "6m", {}),
+    "CobalanceGroupUnreadable": Case({'cobalance_group_readable{group="g"}': "1x4 0x9"}, "6m", "7m"),
     "CobalanceGroupStopped": Case(
         {'cobalance_group_verdict_partitions{group="g",verdict="STOP"}': "0x4 3x9"},
         "6m",

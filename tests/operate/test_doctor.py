@@ -99,6 +99,10 @@ def test_a_user_who_lacks_a_permission(private_redis: servers.OwnRedis) -> None:
             permissions = found["Redis", "permissions"]
             assert (permissions.level, permissions.message) == ("error", "its user may not run publish")
             assert permissions.advice == "ACL SETUSER USER +publish"
+        admin.execute_command("ACL", "SETUSER", "doctor", "+publish", "-scan")
+        with GroupAdmin(url, amqp_url="memory://doctor") as ours:
+            found = by_check(ours.examine())
+            assert "scan" in found["Redis", "groups"].message
         admin.execute_command("ACL", "SETUSER", "doctor", "resetkeys", "~other:*", "-info")
         with GroupAdmin(url, amqp_url="memory://doctor") as ours:
             found = by_check(ours.examine())

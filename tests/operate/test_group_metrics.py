@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
+import redis
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from tests.cli_process import cobalance, running
@@ -19,6 +20,7 @@ from tests.consumers import Place, until
 from tests.names import unique
 
 from cobalance import Delivery, Group, GroupAdmin, Topic, servers
+from cobalance.coordinator.keys import group_keys, journal_key
 from cobalance.coordinator.requests import Commit, CommitItem, Header, Join, Request
 from cobalance.journal import Journal
 from cobalance.operate.tally import Durations, Tally
@@ -148,6 +150,25 @@ def test_an_exporter_counts_from_its_start(private_redis: servers.OwnRedis) -> N
         private_redis.stop()
         assert scrapes.registry.get_sample_value("cobalance_up") == 0
         assert scrapes.value("group_members") is None
+
+
+def test_a_group_that_cannot_be_read_hides_no_other(private_redis: servers.OwnRedis) -> None:
+    """Anybody can write a key that looks like a group's, or over one. An alert can find it."""
+    foreign = ("two words", "damaged", "torn")
+    with redis.Redis.from_url(private_redis.url) as client, GroupAdmin(private_redis.url) as admin:
+        for name in ("sound", "torn"):
+            admin.create(name, GroupSettings())
+        client.hset(group_keys("two words")[0], "x", "x")
+        client.set(group_keys("damaged")[0], "x")
+        client.set(journal_key("torn"), "x")
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(admin.metrics())
+        for _ in range(2):
+            assert registry.get_sample_value("cobalance_up") == 1
+            assert registry.get_sample_value("cobalance_group_members", {"group": "sound"}) == 0
+            readable = {it: registry.get_sample_value("cobalance_group_readable", {"group": it}) for it in foreign}
+            assert readable == dict.fromkeys(foreign, 0)
+            assert registry.get_sample_value("cobalance_group_readable", {"group": "sound"}) == 1
 
 
 def test_durations_are_cumulative() -> None:

@@ -14,7 +14,7 @@ from cobalance.admin import GroupAdmin
 from cobalance.cli.exits import FAILED
 from cobalance.cli.options import NO_SETTINGS, THIS_REDIS, AmqpUrl, Json, Name, RedisOptions, SettingOptions
 from cobalance.cli.output import print_json, print_table, remark, remark_waiting
-from cobalance.errors import UnknownGroup
+from cobalance.errors import CobalanceError, UnknownGroup, Unreachable
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 
 
@@ -34,10 +34,15 @@ def list_groups(
 
 
 def _state(admin: GroupAdmin, name: str) -> str | None:
-    """The state of a group, or None if it was deleted meanwhile."""
+    """The state of a group, or None if it was deleted meanwhile, or cannot be read: it hides no other."""
     try:
         return admin.describe(name).state
     except UnknownGroup:
+        return None
+    except Unreachable:
+        raise
+    except CobalanceError as error:
+        remark(f"warning: {error}")
         return None
 
 

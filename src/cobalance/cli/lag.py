@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -13,9 +13,10 @@ from cobalance.cli.options import THIS_REDIS, AmqpUrl, Json, ManagementUrl, Redi
 from cobalance.cli.output import seconds
 from cobalance.cli.watching import Page, Watching
 from cobalance.cli.watching import watch as watch_pages
-from cobalance.errors import UnknownGroup
+from cobalance.errors import CobalanceError, UnknownGroup, Unreachable
 from cobalance.names import split_resource
 from cobalance.operate.verdict import worst
+from cobalance.operate.watch import Watch
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 
 COLUMNS = {
@@ -48,25 +49,37 @@ def lag(
     """
     unknown: dict[str, None] = {}
     with redis.admin(amqp_url, management_url) as admin:
-        readers: dict[str, Callable[[], GroupDescription]] = {}
+        watches: dict[str, Watch] = {}
 
-        def read() -> Iterator[GroupDescription]:
-            for name in names or admin.list():
-                if name not in readers:
-                    readers[name] = admin.watch(name, on_unknown=unknown.setdefault).snapshot
-                try:
-                    yield readers[name]()
-                except UnknownGroup:
-                    if name in names:
-                        raise  # otherwise it was deleted meanwhile
+        def read(name: str) -> GroupDescription:
+            if name not in watches:
+                watches[name] = admin.watch(name, on_unknown=unknown.setdefault)
+            return watches[name].snapshot()
 
         def look() -> Page:
             unknown.clear()
-            return _page([row for group in read() for row in _rows(group)], [f"warning: {why}" for why in unknown])
+            groups = map(read, names) if names else _readable(read, admin.list(), unknown.setdefault)
+            rows = [row for group in groups for row in _rows(group)]
+            return _page(rows, [f"warning: {why}" for why in unknown])
 
         if watch:
             watch_pages(look, json=json)
         look().print(json=json)
+
+
+def _readable(
+    read: Callable[[str], GroupDescription], names: Iterable[str], tell: Callable[[str], object]
+) -> Iterator[GroupDescription]:
+    """Those that can be read. One that cannot hides no other."""
+    for name in names:
+        try:
+            yield read(name)
+        except UnknownGroup:  # deleted meanwhile
+            continue
+        except Unreachable:
+            raise
+        except CobalanceError as error:
+            tell(str(error))
 
 
 def _page(rows: Sequence[Row], remarks: Sequence[str]) -> Page:

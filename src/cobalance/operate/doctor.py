@@ -72,8 +72,7 @@ class Doctor:
         """Checks both servers, and these groups, by default all."""
         found = [*self._try("Redis", "usable", self._redis)]
         if not any(it.level == "error" and it.check in {"reachable", "usable"} for it in found):
-            names = groups or tuple(self.transport.list_groups(self.key_prefix))
-            found += [it for name in names for it in self._try(name, "readable", partial(self._group, name))]
+            found += self._try("Redis", "groups", partial(self._groups, groups))
         if not is_memory(self.broker.amqp_url):
             found += self._try("RabbitMQ", "usable", self._rabbitmq)
         return found
@@ -154,6 +153,10 @@ class Doctor:
             yield _rabbitmq("management", "ok", "its management API answers")
 
     # -- groups --------------------------------------------------------------------------------------------------------
+
+    def _groups(self, names: Sequence[str]) -> Iterator[Finding]:
+        for name in names or self.transport.list_groups(self.key_prefix):
+            yield from self._try(name, "readable", partial(self._group, name))
 
     def _group(self, name: str) -> Iterator[Finding]:
         coordinator = Coordinator(self.transport, name, key_prefix=self.key_prefix)

@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from cobalance.description import GroupDescription, GroupState, ResourceDescription, Verdict
-from cobalance.errors import ServerError, UnknownGroup
+from cobalance.errors import CobalanceError, ServerError, UnknownGroup, Unreachable
 from cobalance.names import split_resource, validate_name
 from cobalance.operate.tally import FENCED_VERBS, OUTCOMES, REASONS, Tally
 
@@ -62,13 +62,15 @@ class GroupMetrics(Collector):
         """Called at each scrape."""
         with self._lock:
             try:
-                groups = self._observe()
+                observed = self._observe()
             except ServerError:
-                groups = None
+                observed = None
         is_up = GaugeMetricFamily("cobalance_up", "Whether Redis could be asked at this scrape.")
-        is_up.add_metric([], 0 if groups is None else 1)
+        is_up.add_metric([], 0 if observed is None else 1)
         yield is_up
-        if groups is not None:
+        if observed is not None:
+            groups, unreadable = observed
+            yield _readable_family(groups, unreadable)
             yield from _group_families(groups)
             yield from _lag_families(groups, partitions=self._partitions)
             yield from _journal_families(groups)
@@ -89,20 +91,32 @@ class GroupMetrics(Collector):
         with self._lock:  # so that a group has one watch
             if group not in self._names():
                 raise UnknownGroup(f"There is no group {group!r}, or this exporter is about other groups.")
-            return self._known.setdefault(group, (self._watch(group), self._tally(group)))
+            return self._open(group)
 
-    def _observe(self) -> list[Observed]:
+    def _open(self, group: str) -> tuple[Watch, Tally]:
+        if group not in self._known:
+            self._known[group] = (self._watch(group), self._tally(group))
+        return self._known[group]
+
+    def _observe(self) -> tuple[list[Observed], list[str]]:
+        """The groups, and the names of those that cannot be read."""
         names = self._names()
-        self._known = {name: self._known.get(name) or (self._watch(name), self._tally(name)) for name in names}
-        found = []
-        for watch, tally in self._known.values():
+        self._known = {name: known for name, known in self._known.items() if name in names}
+        found, unreadable = list[Observed](), list[str]()
+        for name in names:
             try:
+                watch, tally = self._open(name)
                 snapshot = watch.snapshot()
+                tally.read()
             except UnknownGroup:  # it was deleted meanwhile
                 continue
-            tally.read()
-            found.append(Observed(snapshot, tally))
-        return found
+            except Unreachable:
+                raise
+            except CobalanceError:  # it hides no other
+                unreadable.append(name)
+            else:
+                found.append(Observed(snapshot, tally))
+        return found, unreadable
 
 
 # -- families ----------------------------------------------------------------------------------------------------------
@@ -114,6 +128,15 @@ def _gauge(name: str, words: str, *labels: str) -> GaugeMetricFamily:
 
 def _counter(name: str, words: str, *labels: str) -> CounterMetricFamily:
     return CounterMetricFamily(f"cobalance_{name}", words, labels=["group", *labels])
+
+
+def _readable_family(groups: Sequence[Observed], unreadable: Sequence[str]) -> Metric:
+    readable = _gauge("group_readable", "0 for a group that cannot be read: `cobalance doctor` says why.")
+    for name in (it.snapshot.name for it in groups):
+        readable.add_metric([name], 1)
+    for name in unreadable:
+        readable.add_metric([name], 0)
+    return readable
 
 
 def _group_families(groups: Sequence[Observed]) -> Iterator[Metric]:
