@@ -11,10 +11,13 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import pika
 import pytest
 from pika.exceptions import UnroutableError
 from tests.consumers import Place, bodies_in, channel, new_topic, place, until
+from tests.names import unique
 
+from cobalance.backoff import Backoff
 from cobalance.coordinator.client import ResourceRow
 from cobalance.errors import PublishFailed, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, UsageError
 from cobalance.rabbitmq import (
@@ -37,7 +40,8 @@ from cobalance.rabbitmq.topics.growth import close_layout
 from cobalance.rabbitmq.topics.layouts import LayoutSource, Look
 from cobalance.rabbitmq.topics.management import unacknowledged_counts
 from cobalance.rabbitmq.topics.own_queues import own_numbers
-from cobalance.servers import RabbitMQServer
+from cobalance.servers import OwnRabbitMQ, RabbitMQServer
+from cobalance.servers.rabbitmq import PrivateRabbitMQ
 
 pytestmark = pytest.mark.anyio
 
@@ -460,6 +464,43 @@ def test_a_queue_of_a_closed_layout_that_is_made_again_is_found(
             it.basic_publish("", second, b"1", mandatory=True)
             now[0] += 60
             assert second in (source.look({}).resources or ())
+
+
+async def test_a_group_at_rest_costs_rabbitmq_no_connection_and_no_error(
+    private_rabbitmq: OwnRabbitMQ, looks: list[tuple[str, ...] | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often it looks whether its topic has grown, before as after that. Growth is noticed all the same."""
+    if not isinstance(private_rabbitmq, PrivateRabbitMQ):
+        pytest.skip("its log is in a container")
+    url, folder = private_rabbitmq.url, private_rabbitmq.process.folder
+    monkeypatch.setattr(layouts, "REST_S", Backoff(600.0, 600.0))
+    seen: list[Delivery] = []
+
+    def written() -> str:
+        """The log until now, which is when a connection is made for the purpose."""
+        parameters, now = pika.URLParameters(url), unique("now")
+        parameters.client_properties = {"connection_name": now}
+        pika.BlockingConnection(parameters).close()
+        while now not in (log := "".join(it.read_text() for it in folder.rglob("*.log"))):
+            pass  # the timeout of the test is the limit
+        return log
+
+    async def noise_of_looks() -> list[str]:
+        before, done = await anyio.to_thread.run_sync(written), len(looks)
+        await until(lambda: len(looks) >= done + 10)
+        since = (await anyio.to_thread.run_sync(written)).removeprefix(before).splitlines()
+        return [it for it in since if "cobalance set-up" in it or "caused a channel exception" in it]
+
+    with new_topic(url, 2) as topic, place(url) as here:
+        async with here.member(topic, seen.append, refresh_ms=50, crash_detection=False):
+            await until(lambda: topic.queue_names in looks)
+            assert await noise_of_looks() == []
+            grown = await anyio.to_thread.run_sync(grow_topic, url, topic.name, 3)
+            for partition in range(3):
+                here.publish(grown, partition, partition=partition)
+            await until(lambda: len(seen) == 3)  # to begin with a queue takes connections of its own
+            await until(lambda: looks[-2:] == 2 * [grown.queue_names])
+            assert await noise_of_looks() == []
 
 
 async def test_the_new_layout_waits_for_what_is_still_being_processed(

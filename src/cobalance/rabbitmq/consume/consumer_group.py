@@ -46,6 +46,7 @@ from cobalance.rabbitmq.topics.other_groups import LOOK_EVERY, OtherGroups
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL, virtual_host
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.failures import unguarded
+from cobalance.rabbitmq.wire.presence import is_there
 from cobalance.rabbitmq.wire.reconnection import Reconnection
 from cobalance.threads.cancellation import is_cancellation
 from cobalance.threads.room import Room
@@ -228,7 +229,9 @@ class ConsumerGroup(Streaming):
         check_options({name: value for name, value in locals().items() if name != "name"})
         super().__init__(name, **group_options)
         self._amqp_url, self._management_url, self._refresh_ms = amqp_url, management_url, refresh_ms
-        self._subscribed = Subscription(checked_source(source), amqp_url, management_url)
+        self._subscribed = Subscription(
+            checked_source(source), amqp_url, management_url, lambda exchange: is_there(self.connection, exchange)
+        )
         self._fencing: Fencing | None = None
         self._crashes: CrashDetection | None = None
         self._prefetch, self._ack_every, self._ack_interval_ms = prefetch, ack_every, ack_interval_ms

@@ -30,10 +30,19 @@ class Subscription:
 
     Args:
         parts: a string in a list is a queue's name; alone it is a topic's.
+        amqp_url, management_url: of RabbitMQ.
+        is_there: see :class:`LayoutSource`.
     """
 
-    def __init__(self, parts: Sequence[Part] | str, amqp_url: str, management_url: str | None) -> None:
+    def __init__(
+        self,
+        parts: Sequence[Part] | str,
+        amqp_url: str,
+        management_url: str | None,
+        is_there: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         self._parts, self._amqp_url, self._management_url = parts, amqp_url, management_url
+        self._is_there = is_there
         self._layouts: list[LayoutSource] = []
         self._managed: list[ManagedSource] = []
         self._fixed: list[str] = []
@@ -77,7 +86,7 @@ class Subscription:
         if topic.queue_type == "stream":  # streams are never grown
             self._fixed += topic.queue_names
         else:
-            self._layouts.append(LayoutSource(topic, self._amqp_url))
+            self._layouts.append(LayoutSource(topic, self._amqp_url, self._is_there))
             self._words.append(f"topic {topic.name}")
         return topic.queues
 

@@ -39,7 +39,7 @@ def partition_named(queue: str) -> tuple[str, int] | None:
 
 def _valid_name(_: object, __: object, value: str) -> None:
     validate_name("topic", value)
-    if re.search(r"\.v\d+(\.\d+)?$", value):
+    if re.search(r"\.v\d+(\.\d+(\.newest)?)?$", value):
         raise UsageError(f"{value!r} ends like the layouts of topics that were grown, so it cannot be a topic's name.")
 
 
@@ -124,6 +124,13 @@ class Topic:
     def size_marker(self) -> str:
         """The exchange whose name records the number of partitions that the layout was opened with."""
         return f"{self.marker}.{self.partitions}"
+
+    @property
+    def newest_marker(self) -> str:
+        """The exchange that exists only until the topic is grown: to find it costs RabbitMQ no error, unlike to find
+        that there is no newer layout. A topic that was made without it is looked at all the same.
+        """
+        return f"{self.size_marker}.newest"
 
     @property
     def queues(self) -> tuple[Queue, ...]:

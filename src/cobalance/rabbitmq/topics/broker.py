@@ -93,7 +93,7 @@ def _create_topic(url: str, topic: Topic) -> Topic:
 
 
 def open_layout(admin: Admin, topic: Topic) -> None:
-    """Declares and binds a layout's queues, then its marker: once the marker exists, the rest does."""
+    """Declares and binds a layout's queues, then its markers: once its marker exists, the rest does."""
     if topic.dead_letter_queue:
         admin.declare(topic.dead_letter_queue)
     for queue in topic.queues:
@@ -101,6 +101,7 @@ def open_layout(admin: Admin, topic: Topic) -> None:
     for partition, queue in enumerate(topic.queues):
         admin.bind(queue, topic.name, topic.routing_key(partition))
     admin.declare_exchange(topic.size_marker, {})
+    admin.declare_exchange(topic.newest_marker, {})
     admin.declare_exchange(topic.marker, {PARTITIONS_ARGUMENT: topic.partitions, LAYOUT_ARGUMENT: topic.layout})
 
 
@@ -272,6 +273,7 @@ def delete_topic(url: str, name: str, *, force: bool = False) -> None:
         for it in reversed(layouts):
             admin.delete_exchange(it.marker)
             if size := sizes[it]:
+                admin.delete_exchange(attrs.evolve(it, partitions=size).newest_marker)
                 admin.delete_exchange(attrs.evolve(it, partitions=size).size_marker)
 
 

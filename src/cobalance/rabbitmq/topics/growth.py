@@ -7,7 +7,8 @@ processed before everything in layout 1 is. That takes three steps, in this orde
 1. *Close*: remove the bindings of layout 1. From here on its queues only get emptier. A publisher that does not know
    yet publishes with `mandatory`, so its message is returned; it waits until everything in flight is settled, reads the
    layout again, and sends what was returned, in the old order, ahead of anything newer.
-2. *Open*: bind layout 2, then declare its marker, the exchange `orders.v2`. Publishers use the newest layout that has a
+2. *Open*: delete the exchange by whose presence members know that there is no newer layout (`orders.v1.12.newest`),
+   bind layout 2, then declare its marker, the exchange `orders.v2`. Publishers use the newest layout that has a
    marker, so no one publishes to half a layout, and no one to layout 2 while layout 1 still accepts messages.
 3. *Drain*: the member elected to look for queues (`discovery`) sees the marker. It declares the queues of layout 2 as
    resources only when those of layout 1 are empty, no member of the group holds one of them, and they have no consumer
@@ -60,6 +61,7 @@ def grow_topic(url: str, name: str, partitions: int) -> Topic:
         for queue in new.queues:
             admin.declare(queue)
         close_layout(admin, old)
+        admin.delete_exchange(old.newest_marker)
         open_layout(admin, new)
         return new
 
