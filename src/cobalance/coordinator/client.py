@@ -441,8 +441,13 @@ class ResourceRow:
         why = self.avoid.partition(":")[2]
         if not self.paused_until_ms:
             return why
-        reason = why.partition("=")[2].partition("@")[0]
+        reason = self.paused_for
         return f"given up again and again ({reason})" if reason else "given up again and again"
+
+    @property
+    def paused_for(self) -> str:
+        """The reason of whoever gave it up last, if it is retried automatically and one is known; otherwise ""."""
+        return self.avoid.partition("=")[2].partition("@")[0] if self.paused_until_ms else ""
 
     @property
     def paused_until_ms(self) -> int:

@@ -491,6 +491,6 @@ async def test_who_has_no_rabbitmq_gives_up_a_queue_that_it_has_never_read(
                 it.queue_declare(name, durable=True)
                 here.publish(name, name)
             assert sorted(await seen.wait(len(names))) == names
-            assert {entry.reason for entry in here.journal("abandoned")} == {"unconnected"}
+            assert {entry.reason for entry in here.journal("abandoned")} == {"still_unconnected"}
         for name in names:
             it.queue_delete(name)

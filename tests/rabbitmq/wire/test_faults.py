@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from urllib.parse import urlsplit
@@ -12,11 +13,12 @@ import anyio
 import anyio.to_thread
 import pytest
 from tests.consumers import channel
-from tests.faults.consuming import Received, a_topic, consumers, consuming, create_group, publish
+from tests.faults.consuming import SETTINGS, Received, a_topic, consumers, consuming, create_group, publish
 from tests.faults.eventually import eventually
 from tests.faults.proxy import FaultProxy, proxy_to
 
 from cobalance import AsyncPublisher, Publisher, servers
+from cobalance.backoff import Backoff
 from cobalance.errors import PublishFailed, Unreachable
 from cobalance.journal import Journal
 from cobalance.rabbitmq import read_topic
@@ -163,10 +165,46 @@ async def test_who_has_no_rabbitmq_for_too_long_gives_its_partitions_to_who_has(
             publish(amqp_url, topic, *AFTER)
             await there.wait(*AFTER)
             assert not here.bodies
-            entries = Journal(second._coordinator.transport, name).entries()
-            assert {it.reason for it in entries if it.kind == "abandoned"} == {"unconnected"}
+            entries = list(Journal(second._coordinator.transport, name).entries())
+            given_up, *again = (it.reason for it in entries if it.kind == "abandoned")
+            assert (given_up, set(again) <= {"still_unconnected"}) == ("unconnected", True)
+            assert "halted" not in {it.kind for it in entries}
             amqp.heal()
             await eventually(lambda: first.connection.is_open)
+
+
+async def test_while_nobody_has_rabbitmq_partitions_rest(
+    amqp_url: str, redis_url: str, amqp: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are tried ever more rarely, so that the journal does not fill with moves among members of which none can work
+    them. The first who has it again works all of them at once.
+    """
+    monkeypatch.setattr("cobalance.rabbitmq.wire.reconnection.BACKOFF_MS", Backoff(50, 200))
+    here, there, long_ms = Received(), Received(), 4 * SETTINGS.session_timeout_ms
+    with a_topic(amqp_url, partitions=2) as topic, proxy_to(amqp_url) as another:
+        name, most = create_group(redis_url), {"unconnected_ms": 1_000}
+        async with (
+            consuming(name, topic, amqp.through(amqp_url), redis_url, here, **most) as first,
+            consuming(name, topic, another.through(amqp_url), redis_url, there, holds=1, **most),
+        ):
+            await eventually(lambda: len(first.tenures) == 1)
+            for proxy in (amqp, another):
+                proxy.refuse()
+                proxy.reset()
+            journal = Journal(first._coordinator.transport, name)
+
+            def rests_for_long() -> bool:
+                return all(row.paused_until_ms - row.since_ms >= long_ms for row in first._coordinator.resources())
+
+            await eventually(rests_for_long)
+            moves = Counter(it.resource for it in journal.entries() if it.kind == "granted")
+            assert max(moves.values()) <= 8  # one for each pause, and those of before
+            until_ms = min(row.paused_until_ms for row in first._coordinator.resources())
+            amqp.heal()
+            publish(amqp_url, topic, *AFTER)
+            await here.wait(*AFTER)
+            assert int(first._coordinator.state()["heard"]) < until_ms
+            another.heal()
 
 
 async def test_who_loses_rabbitmq_again_and_again_keeps_what_it_consumed_for_as_long_as_it_may(

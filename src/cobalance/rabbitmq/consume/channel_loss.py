@@ -46,6 +46,11 @@ BACKOFF_MS = Backoff(50, 5_000)
 GRANTED_UNCONNECTED = 10
 """A member that was granted a partition while unconnected waits so many times less than one that has lost RabbitMQ."""
 
+UNCONNECTED, STILL_UNCONNECTED = "unconnected", "still_unconnected"
+"""Why a partition is given up by a member that has lost RabbitMQ, and by one that was granted it meanwhile. The latter
+counts against the partition: while nobody has RabbitMQ, it waits in growing pauses, and does not go round.
+"""
+
 
 def log_unconnected(group: str, queue: str, patience_ms: int) -> None:
     log.warning(

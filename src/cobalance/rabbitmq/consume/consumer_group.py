@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_args, overload
 
 from cobalance.coordinator.in_flight import written
@@ -15,6 +15,7 @@ from cobalance.limits import check_kind
 from cobalance.member.events import ResourcesDeclared
 from cobalance.names import validate_name
 from cobalance.rabbitmq.consume.by_key import ByKey
+from cobalance.rabbitmq.consume.channel_loss import GRANTED_UNCONNECTED, STILL_UNCONNECTED
 from cobalance.rabbitmq.consume.consumer_options import Ack, ConsumerOptions, check_known
 from cobalance.rabbitmq.consume.crash_detection import CrashDetection, is_possible
 from cobalance.rabbitmq.consume.dead_letter_sender import DeadLetterSender
@@ -385,6 +386,7 @@ class ConsumerGroup(Streaming):
             self._fencing = Fencing(fence, self.settings.session_timeout_ms)
             self._start_task(self._run_service, self._fencing.run)
         await super()._enter_group()
+        self._start_task(self._run_service, self._try_again)
 
     def _discovery(self) -> Discovery:
         return Discovery(
@@ -454,6 +456,18 @@ class ConsumerGroup(Streaming):
         await self._run_service(self._reconnection.run)
         if self._crashes is not None:
             self._crashes.connected()
+        if self.unconnected_ms and self._reconnection.away_ms >= self.unconnected_ms // GRANTED_UNCONNECTED:
+            await self._run_service(self._try_again)
+
+    async def _try_again(self) -> None:
+        """What rests because nobody had RabbitMQ may be worked now: this member has."""
+        await in_thread(self._resume_unconnected)
+
+    def _resume_unconnected(self) -> None:
+        with suppress(CobalanceError):  # it is tried again by itself
+            resting = [it.name for it in self._coordinator.resources() if it.paused_for == STILL_UNCONNECTED]
+            if resting:
+                self._coordinator.resume(*resting)
 
     def joined(self, member: str) -> None:
         """Called by the engine: the process is a member."""

@@ -20,7 +20,13 @@ from cobalance.coordinator.in_flight import InFlight
 from cobalance.errors import CobalanceError, QueueMismatch, QueueMissing, ServerError, sentence
 from cobalance.group.clock import monotonic_ms
 from cobalance.member.events import Abandoned, Drained, GuardChanged
-from cobalance.rabbitmq.consume.channel_loss import GRANTED_UNCONNECTED, ChannelLosses, log_unconnected
+from cobalance.rabbitmq.consume.channel_loss import (
+    GRANTED_UNCONNECTED,
+    STILL_UNCONNECTED,
+    UNCONNECTED,
+    ChannelLosses,
+    log_unconnected,
+)
 from cobalance.rabbitmq.consume.earlier_failures import EarlierFailures
 from cobalance.rabbitmq.consume.last_tries import warn_of_last_tries
 from cobalance.rabbitmq.consume.slot import Slot
@@ -159,9 +165,9 @@ class PartitionWorker:
 
         A partition revoked without a connection is released at once: there is nothing to finish.
         """
-        patience_ms = self.partitions.unconnected_ms
+        patience_ms, why = self.partitions.unconnected_ms, UNCONNECTED
         if patience_ms is not None and not self._subscribed:
-            patience_ms //= GRANTED_UNCONNECTED
+            patience_ms, why = patience_ms // GRANTED_UNCONNECTED, STILL_UNCONNECTED
         while True:
             with anyio.move_on_after(None if patience_ms is None else patience_ms / 1000) as self._waiting:
                 await self.partitions.wait_connected()
@@ -169,7 +175,7 @@ class PartitionWorker:
             if not self.tenure.active:
                 return False
             if not self.partitions.connection.is_open:  # otherwise it is waiting for Redis
-                self._given_up = "unconnected"
+                self._given_up = why
                 log_unconnected(self.partitions.name, self.queue.name, patience_ms or 0)
                 return False
 

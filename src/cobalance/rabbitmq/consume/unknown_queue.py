@@ -10,7 +10,13 @@ import anyio
 from cobalance.errors import CobalanceError, QueueMissing, ServerError, sentence
 from cobalance.group.clock import monotonic_ms
 from cobalance.member.events import Abandoned, Drained
-from cobalance.rabbitmq.consume.channel_loss import BACKOFF_MS, GRANTED_UNCONNECTED, halted, log_unconnected
+from cobalance.rabbitmq.consume.channel_loss import (
+    BACKOFF_MS,
+    GRANTED_UNCONNECTED,
+    STILL_UNCONNECTED,
+    halted,
+    log_unconnected,
+)
 from cobalance.threads.worker_threads import in_thread
 
 if TYPE_CHECKING:
@@ -86,7 +92,7 @@ class UnknownQueueWorker:
         if patience_ms is None or now - self._connected_at < patience_ms // GRANTED_UNCONNECTED:
             return False
         log_unconnected(self._group, self._tenure.resource, patience_ms // GRANTED_UNCONNECTED)
-        self._given_up = "unconnected"
+        self._given_up = STILL_UNCONNECTED
         self._tenure.ask_back()
         return True
 

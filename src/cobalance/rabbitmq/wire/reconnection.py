@@ -48,6 +48,8 @@ class Reconnection:
         self._ready = anyio.Event()
         self._losses = self._healed = self._attempts = 0
         self._connected_at = monotonic_ms()
+        self.away_ms = 0
+        """How long RabbitMQ was away the last time."""
         self._running, self._last_logged = False, ""
         self._attempted = anyio.Event()  # Set unless an attempt is in progress.
         self._attempted.set()
@@ -87,7 +89,8 @@ class Reconnection:
             await self._connect()
             await self._confirm()
             self._healed = losses
-        back = (self._group, self._connection.place, seconds(monotonic_ms() - lost_at))
+        self.away_ms = monotonic_ms() - lost_at
+        back = (self._group, self._connection.place, seconds(self.away_ms))
         log.info("group %s: connected to RabbitMQ at %s again, after %s", *back)
         self._ready.set()
         self._running = False
