@@ -142,6 +142,25 @@ def test_a_queue_in_use_is_asked_for_again_at_growing_intervals() -> None:
     assert core.fired(Timer.RETRY, 30) == ()  # nobody waits for it any more
 
 
+def test_a_queue_that_somebody_else_keeps_is_asked_for_ever_more_rarely() -> None:
+    """A stranger may have it for days. A former holder of ours lets go within a session, and is not waited for in vain: no
+    pause is longer than a sixtieth of the wait before it, or a second.
+    """
+    core, pauses, waited_ms = PartitionCore("q"), [], 0.0
+    core.start()
+    while waited_ms < 3_600_000:
+        core.opened()
+        again = core.refused(IN_USE)[-1]
+        assert isinstance(again, act.SetTimer)
+        assert again.ms <= max(BACKOFF_MS.longest, waited_ms / 60)
+        pauses.append(again.ms)
+        waited_ms += again.ms
+        core.fired(Timer.RETRY, int(waited_ms))
+    assert pauses[:8] == [BACKOFF_MS.pause(number) for number in range(1, 9)]
+    assert pauses[-1] == 30_000
+    assert len(pauses) < 400
+
+
 def test_letting_go_before_the_start_ends_at_once() -> None:
     """A start that was on its way does nothing."""
     for let_go in (PartitionCore.abort, PartitionCore.release):

@@ -97,13 +97,13 @@ class ChannelLosses:
         """
         if not self._logged_waiting and self._lock is not None:
             log.warning(
-                "group %s: another connection still has queue '%s', which is the lock of stream %s: it is read here as soon as that one lets go. "
+                "group %s: another connection still has queue '%s', which is the lock of stream %s: it is read here once that one lets go. "
                 "If that lasts, see whose it is: rabbitmqctl list_queues name owner_pid; without an owner, delete it",
                 *(self._group, self._lock, self._queue),
             )
         elif not self._logged_waiting:
             log.warning(
-                "group %s: another connection still has queue %s for itself; it is consumed here as soon as that one lets go. If that "
+                "group %s: another connection still has queue %s for itself; it is consumed here once that one lets go. If that "
                 "lasts, somebody outside of the group consumes it: rabbitmqctl list_consumers",
                 *(self._group, self._queue),
             )
