@@ -10,6 +10,7 @@ import anyio.to_thread
 import pytest
 from prometheus_client import CollectorRegistry
 from tests.consumers import Place, new_topic, place, until
+from tests.rabbitmq.wire.test_connection import cut
 
 from cobalance import Batch, BlockingConsumerGroup, ConsumerGroup, Delivery, Group, Retries, Topic
 from cobalance.errors import UsageError
@@ -107,6 +108,43 @@ async def test_what_the_program_acknowledges_itself(here: Place, registry: Colle
             group.ack(held[0])
             await anyio.to_thread.run_sync(group.reject, held[1])
             await until(lambda: found.processed == {"acked": 1, "rejected": 1, "error": 0})
+
+
+async def test_an_ack_that_comes_too_late_is_none(here: Place, topic: Topic, registry: CollectorRegistry) -> None:
+    """Its channel is gone: the message comes again, and counts when it is acknowledged then."""
+    held, found = list[Delivery](), Samples(registry, here.group, topic.name)
+    async with here.member(topic, held.append, ack="manual", metrics=ProcessMetrics(registry)) as group:
+        await group.wait_held(*topic.queue_names)
+        here.publish(topic, 1)
+        await until(lambda: len(held) == 1)
+        cut(group.connection)
+        await until(lambda: len(held) == 2)
+        group.ack(held[0])
+        assert found.processed["acked"] == 0
+        group.ack(held[1])
+        assert found.processed["acked"] == 1
+
+
+async def test_a_handler_that_returns_too_late_has_acknowledged_nothing(
+    here: Place, topic: Topic, registry: CollectorRegistry
+) -> None:
+    """The connection was lost meanwhile. The message comes again, and counts once."""
+    begun, gate, found = list[Delivery](), anyio.Event(), Samples(registry, here.group, topic.name)
+
+    async def handle(delivery: Delivery) -> None:
+        begun.append(delivery)
+        await gate.wait()
+
+    async with here.member(topic, handle, metrics=ProcessMetrics(registry)) as group:
+        await group.wait_held(*topic.queue_names)
+        here.publish(topic, 1)
+        await until(lambda: len(begun) == 1)
+        cut(group.connection)
+        await until(lambda: not group.connection.is_open)
+        gate.set()
+        await until(lambda: len(begun) == 2)
+        await until(lambda: found.of("received_processed_messages_duration_seconds_count") == 2)
+        assert found.processed == {"acked": 1, "rejected": 0, "error": 0}
 
 
 async def test_batches_count_their_messages(here: Place, topic: Topic, registry: CollectorRegistry) -> None:

@@ -288,11 +288,11 @@ class ConsumerGroup(Streaming):
             UsageError: it was settled before, or this member has left.
         """
         self._check_manual()
-        worker = self._worker_of(delivery)
+        worker, counts = self._worker_of(delivery), self._metering is not None and self._can_acknowledge(delivery)
         with _as_usage_error():
             if worker is not None:
                 worker.done(delivery)
-        if self._metering is not None:
+        if self._metering is not None and counts:
             self._metering.acked(delivery)
 
     def reject(self, delivery: Delivery) -> None:
@@ -315,8 +315,12 @@ class ConsumerGroup(Streaming):
         if meter is None:
             return handler, send
         check_handler(handler)
-        self._metering = Metering(meter, self, manual=self.manual)
+        self._metering = Metering(meter, self, self._can_acknowledge, manual=self.manual)
         return self._metering.metered(handler), self._metering.counted(send)
+
+    def _can_acknowledge(self, delivery: Delivery) -> bool:
+        worker = self._workers.get(delivery.queue)
+        return worker is not None and worker.can_acknowledge(delivery)
 
     def _check_manual(self) -> None:
         if not self.manual:

@@ -43,10 +43,20 @@ class Meter(Protocol):
 
 
 class Metering:
-    """Measures the handlers of one group."""
+    """Measures the handlers of one group.
 
-    def __init__(self, meter: Meter, group: Group, *, manual: bool) -> None:
+    Args:
+        meter: what counts.
+        group: whose handlers they are.
+        can_acknowledge: whether a message can be acknowledged now; otherwise it comes again.
+        manual: whether the program acknowledges messages itself.
+    """
+
+    def __init__(
+        self, meter: Meter, group: Group, can_acknowledge: Callable[[Delivery], bool], *, manual: bool
+    ) -> None:
         self._meter, self._group, self._manual = meter, group.name, manual
+        self._can_acknowledge = can_acknowledge
         meter.attach(group)
 
     def metered(self, handler: Any) -> Any:
@@ -98,7 +108,8 @@ class Metering:
         if result is not None:
             self._meter.settled(self._group, queue, messages, "error")
         elif not self._manual:
-            self._meter.settled(self._group, queue, messages, "acked")
+            acked = sum(map(self._can_acknowledge, _deliveries(argument)))
+            self._meter.settled(self._group, queue, acked, "acked")
         return result
 
     @contextmanager
@@ -120,6 +131,9 @@ class Metering:
 
 def _of(argument: Any) -> tuple[str, int]:
     """The queue and number of the messages that a handler is called with."""
-    if isinstance(argument, list):
-        return argument[0].queue, len(argument)
-    return argument.queue, 1
+    deliveries = _deliveries(argument)
+    return deliveries[0].queue, len(deliveries)
+
+
+def _deliveries(argument: Any) -> list[Delivery]:
+    return argument if isinstance(argument, list) else [argument]

@@ -466,6 +466,11 @@ class PartitionWorker:
         consumer = self._consumer
         return consumer if consumer is not None and consumer.tenure is delivery.tenure else None
 
+    def can_acknowledge(self, delivery: Delivery) -> bool:
+        """Not once its channel, or its tenure, is over: the message is redelivered. Any thread."""
+        consumer = self._current(delivery)
+        return consumer is not None and not consumer.closed.done()
+
     def done(self, delivery: Delivery) -> None:
         """Marks the message as processed. Does nothing if its channel is gone: it is redelivered."""
         consumer = self._current(delivery)
