@@ -71,7 +71,8 @@ class UnknownQueueWorker:
     async def _learn(self) -> bool:
         try:
             make = await in_thread(self._make)
-            self._worker = make()
+            if not self._tenure.aborted:  # the queue may be the next tenure's by now, whose worker this would replace
+                self._worker = make()
         except (QueueMissing, ServerError) as error:  # it may come, come back, or be permitted
             if not self._warned:
                 until = "it is there" if isinstance(error, QueueMissing) else "it can be used"

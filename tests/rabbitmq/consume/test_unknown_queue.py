@@ -1,0 +1,67 @@
+"""A queue that a process did not know when it was granted is read first, in a thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.consumers import Place, new_topic, until
+from tests.names import unique
+
+from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.model.queues import Queue
+from cobalance.rabbitmq.topics.admin import connected
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def name(here: Place) -> Iterator[str]:
+    """A queue that no program names."""
+    queue = Queue(unique("unknown"), {"x-queue-type": "classic"})
+    with connected(here.amqp_url) as admin:
+        admin.declare(queue)
+        yield queue.name
+        assert admin.ready(queue.name) == 0
+        admin.delete(queue.name)
+
+
+async def test_a_tenure_that_is_over_when_its_queue_was_read_leaves_the_next_one_alone(
+    here: Place, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue was lost and granted again while the event loop was busy, and all of that is heard at once. Messages of the
+    second tenure can be acknowledged.
+    """
+    reading, go_on = threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+    read: Callable[[ConsumerGroup, str], Queue] = ConsumerGroup._read
+
+    def slowly(group: ConsumerGroup, name: str) -> Queue:
+        threads.append(threading.current_thread())
+        reading.set()
+        go_on.wait()
+        return read(group, name)
+
+    monkeypatch.setattr(ConsumerGroup, "_read", slowly)
+    held: list[Any] = []
+    with new_topic(here.amqp_url) as topic:
+        async with here.member(topic, held.append, ack="manual") as group:
+            await group.wait_held(*topic.queue_names)
+            group.begin(name, 1, None)
+            group.flush()
+            await until(reading.is_set)
+            group.abort(name, 1, "lost")  # what the engine calls, on its own thread
+            group.begin(name, 2, None)
+            group.flush()
+            go_on.set()
+            threads[0].join()
+            here.publish(name, 1)
+            await until(lambda: held)
+            assert group._workers[name].tenure.token == 2
+            group.ack(held[0])
+            assert group._workers[name].is_settled(held[0])
+            group.abort(name, 2, "lost")
+            group.flush()
+            await until(lambda: name not in group._workers)
