@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from pika.exceptions import ChannelClosedByBroker, NoFreeChannels
-from tests.consumers import Place, Seen, bodies_in, channel, new_topic, place, take_in_vain, until
+from tests.consumers import WITHIN_S, Place, Seen, bodies_in, channel, new_topic, place, take_in_vain, until
 from tests.names import unique
 
 from cobalance import servers
@@ -23,7 +23,7 @@ from cobalance.errors import (
     QueueMissing,
     UsageError,
 )
-from cobalance.rabbitmq import Delivery
+from cobalance.rabbitmq import Delivery, Topic
 from cobalance.rabbitmq.consume.channel_loss import BACKOFF_MS, AfterLoss, ChannelLosses
 from cobalance.rabbitmq.model.batches import Batch
 from cobalance.rabbitmq.model.retries import Retries
@@ -349,6 +349,21 @@ async def test_a_consumer_that_was_cancelled_subscribes_again(here: Place, caplo
     assert here.journal("abandoned") == []
 
 
+async def finish_one(here: Place, topic: Topic, seen: Seen) -> None:
+    """A member comes, finishes one message and leaves."""
+    finished = anyio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        seen.note(delivery)
+        group.pause(topic.queue_names[0])
+        finished.set()
+
+    group = here.member(topic, handle, prefetch=12)
+    async with group:
+        with anyio.fail_after(WITHIN_S):
+            await finished.wait()
+
+
 async def test_handovers_alone_take_no_message_to_the_delivery_limit(
     here: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -358,16 +373,7 @@ async def test_handovers_alone_take_no_message_to_the_delivery_limit(
     with new_topic(here.amqp_url, 1, "quorum", delivery_limit=6) as topic, caplog.at_level(logging.WARNING):
         here.publish(topic, *numbers)
         for _ in numbers:
-            taken = anyio.Event()
-
-            async def handle(delivery: Delivery, taken: anyio.Event = taken) -> None:
-                seen.note(delivery)
-                group.pause(topic.queue_names[0])
-                taken.set()
-
-            group = here.member(topic, handle, prefetch=12)
-            async with group:
-                await taken.wait()
+            await finish_one(here, topic, seen)
         assert seen.bodies == numbers
         assert bodies_in(here.amqp_url, f"{topic.name}.dead") == []
     told = [it for it in caplog.messages if "3 messages are sent ahead" in it]

@@ -26,8 +26,8 @@ from cobalance.rabbitmq.consume.fencing import Fence, Fencing
 from cobalance.rabbitmq.consume.handlers import check_handler
 from cobalance.rabbitmq.consume.handling import Handling
 from cobalance.rabbitmq.consume.key_settings import KeySettings
-from cobalance.rabbitmq.consume.metering import Metering
 from cobalance.rabbitmq.consume.last_tries import SentAhead
+from cobalance.rabbitmq.consume.metering import Metering
 from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
 from cobalance.rabbitmq.consume.refused_replies import follow_refusal
 from cobalance.rabbitmq.consume.stream_worker import StreamWorker
@@ -235,12 +235,11 @@ class ConsumerGroup(Streaming):
         )
         self._fencing: Fencing | None = None
         self._crashes: CrashDetection | None = None
-        self._prefetch, self._ack_every, self._ack_interval_ms = prefetch, ack_every, ack_interval_ms
-        self._sent_ahead = SentAhead(name)
+        self._prefetch, self._sent_ahead = prefetch, SentAhead(name)
+        self._ack_every, self._ack_interval_ms = ack_every, ack_interval_ms
         self.manual = _checked("ack", ack, ("auto", "manual")) == "manual"
         self._dead_letter = _checked("on_error", on_error, get_args(OnError)) == "dead_letter"
-        self._require_guard = require_guard
-        self._crash_detection = crash_detection
+        self._require_guard, self._crash_detection = require_guard, crash_detection
         self.unconnected_ms = unconnected_ms
         self._streams = streams or StreamSettings()
         self.batch = batch
