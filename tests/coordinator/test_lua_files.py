@@ -23,6 +23,7 @@ BANNED = {
     r"\b(cjson|cmsgpack|struct|bit)\b\.": "is not in every Lua",
     r"\bgoto\b|::\w+::|//|<<|>>": "is not in Lua 5.1",
     r"table\.(pack|move)|string\.pack|\butf8\.|math\.(type|tointeger|pow|ldexp|log10)": "is not in every Lua",
+    r"'LIMIT', (?!'0'|most_trimmed)": "skips entries one by one, however many there are; ZRANGE finds a rank at once",
     r"\b(setfenv|getfenv|loadstring|load|dofile)\b\s*\(|table\.getn": "is not in every Lua",
 }
 

@@ -128,14 +128,21 @@ local function find_movable(giver, receivers)
   end
 end
 
+-- The most loaded member behind so many; those without a share come before them in LOAD, seen from its end. By rank, which Redis finds at
+-- once: a LIMIT that skips members would go through all of them with each look.
+local function most_loaded(behind)
+  local at = int(-1 - behind - call('ZCOUNT', LOAD, int(TOP), '+inf'))
+  local found = call('ZRANGE', LOAD, at, at, 'WITHSCORES')
+  return found[1] and tonumber(found[2]) > 0 and member(found[1])
+end
+
 -- Goes through the members, the most loaded first. Who has been passed is more loaded than anybody who gives or receives, so that all
 -- keep their places. True when nobody is left who could give anything. `moved` grows by those who will have what was revoked, and are
 -- compared as if they had it.
 local function look(moved)
   while G.budget > 0 do
     save_loads()
-    local top = call('ZREVRANGEBYSCORE', LOAD, '(' .. int(TOP), '(0', 'LIMIT', int(G.passed), '1')[1]
-    local giver = top and member(top)
+    local giver = most_loaded(G.passed)
     local receivers = giver and receivers_from(giver) or {}
     if #receivers == 0 then return true end
     local r, receiver = find_movable(giver, receivers)
