@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
+import attrs
 import pytest
 from tests.coordinator.backends import MemoryBackend
-from tests.coordinator.driver import Group, names
+from tests.coordinator.driver import SETTINGS, Group, names
 
-from cobalance.coordinator.client import Sight
-from cobalance.coordinator.requests import Header, Request, Vouch
+from cobalance.coordinator.client import Coordinator, Sight
+from cobalance.coordinator.requests import Header, Request, Suspect, Vouch
 from cobalance.rabbitmq.consume.crash_watch import (
     LOOK_EVERY_MS,
     LOOKS,
@@ -79,19 +81,53 @@ def test_a_row_that_is_never_complete_is_given_up() -> None:
     assert pauses[-1] is None
 
 
+def dead(group: Group, ids: Sequence[str]) -> None:
+    """Members that have vouched, and listen no more."""
+    for it in ids:
+        group.backend.watch(group.coordinator.channel(it))
+        group.execute(Request(Header(it, 0), Vouch("amqp")))
+        group.backend.unwatch(group.coordinator.channel(it))
+
+
 def test_several_members_are_looked_at_in_turn() -> None:
     """Each is decided, and what is to be called then is called."""
     group = Group(MemoryBackend("luajit21"))
     a, *_ = group.joined("abcd")
     group.set_resources(a, names(8))
     group.drain()
-    for it in "abc":
-        group.backend.watch(group.coordinator.channel(it))
-        group.execute(Request(Header(it, 0), Vouch("amqp")))
-        group.backend.unwatch(group.coordinator.channel(it))
+    dead(group, "abc")
     done = {it: threading.Event() for it in "abcx"}
     watch = CrashWatch(group.coordinator)
     for it, decided in done.items():
         watch.suspect(it, "amqp", decided.set)
     assert all(it.wait(30) for it in done.values())
     assert set(group.holders().values()) == {"d"}
+
+
+class Slow(Coordinator):
+    """Each look takes some ms."""
+
+    def __init__(self, group: Group) -> None:
+        super().__init__(group.backend, "g")
+        self._backend = group.backend
+
+    def suspect(self, look: Suspect) -> Sight:
+        self._backend.now_ms += 3
+        return super().suspect(look)
+
+
+def test_many_that_have_died_at_once_are_all_ended() -> None:
+    """However many there are for one to look at, and others among them that are no members: the pauses do not become too long."""
+    group = Group(
+        MemoryBackend("luajit21"), attrs.evolve(SETTINGS, session_timeout_ms=60_000, revocation_timeout_ms=60_000)
+    )
+    ids = [f"m{number}" for number in range(30)]
+    for it in ids:
+        group.join(it)
+    dead(group, ids)
+    watch = CrashWatch(Slow(group))
+    done = {it: threading.Event() for it in [*ids, *(f"gone{number}" for number in range(30))]}
+    for it, decided in done.items():
+        watch.suspect(it, "amqp", decided.set)
+    assert all(it.wait(60) for it in done.values())
+    assert group.loads() == {}

@@ -6,6 +6,8 @@ has lost this connection. So the coordinator is asked to look at it several time
 look asks the member to call, if it listens. Its session ends at the last look of a row in which it did not listen, and
 did not call. Any sign of life begins the row anew, after a longer pause, a few times.
 
+Of many members a few are looked at in turn, and the others wait: the looks at each would follow each other too slowly.
+
 The row is the moment that a living process has to connect again which has lost all its connections at once. A pause
 that becomes too long does not count: Redis or this process stood still, and perhaps the member with it. So on a busy
 machine the moment gets longer.
@@ -42,6 +44,9 @@ WITHIN_MS = 20
 MOST_LIVES = 5
 """After so many signs of life it is taken to live. The pauses before the next row double, from `LOOK_EVERY_MS` on."""
 
+MOST_AT_ONCE = 3
+"""So many rows are under way at a time: the looks at others fit well into the longest pause."""
+
 MOST_LOOKS = 100
 """A row that cannot be completed, since pauses become too long, is given up: the session decides."""
 
@@ -55,6 +60,10 @@ class Suspicion:
         self.member, self._connection = member, connection
         self._looks = self._lives = self._in_row = 0
         self._seen, self._last_ms = "", 0
+
+    @property
+    def is_in_row(self) -> bool:
+        return self._in_row > 0
 
     def next_look(self) -> Suspect:
         is_last = self._in_row >= LOOKS - 1
@@ -121,7 +130,10 @@ class CrashWatch:
             if not self._due:
                 self._running = False
                 return None
-            soonest = min(self._due, key=lambda it: it[0])
+            now, rows = time.monotonic(), [it for it in self._due if it[1].is_in_row]
+            candidates = self._due if len(rows) < MOST_AT_ONCE else rows
+            # Of those that are due, a row goes on first.
+            soonest = min(candidates, key=lambda it: (max(it[0], now), not it[1].is_in_row, it[0]))
             self._due.remove(soonest)
             return soonest
 
