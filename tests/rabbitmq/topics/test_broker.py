@@ -1,10 +1,12 @@
 """Topics and queues on a real RabbitMQ: created, checked, read back, listed and deleted; differences are named."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
 from typing import Any
 
 import anyio
+import attrs
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
@@ -31,6 +33,7 @@ from cobalance.rabbitmq import (
     delete_topic,
     describe_topic,
     drop_dead_letters,
+    grow_topic,
     learn_queue,
     list_topics,
     read_dead_letters,
@@ -40,7 +43,8 @@ from cobalance.rabbitmq import (
 )
 from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT
 from cobalance.rabbitmq.streams.extent import streams_among
-from cobalance.rabbitmq.topics.admin import connected
+from cobalance.rabbitmq.topics import broker
+from cobalance.rabbitmq.topics.admin import Admin, connected
 from cobalance.rabbitmq.topics.broker import check_topic, open_layout, readable_queues
 
 
@@ -100,6 +104,68 @@ def test_a_topic_is_deleted_with_a_queue_missing(topic: Topic, amqp_url: str) ->
     other = Topic(topic.name, 2, topic.queue_type)
     assert create_topic(amqp_url, other) == other
     delete_topic(amqp_url, topic.name)
+
+
+class Died(Exception):
+    """The process is gone."""
+
+
+@contextmanager
+def dying(monkeypatch: pytest.MonkeyPatch, changes: int) -> Iterator[None]:
+    """After so many queues and exchanges were deleted."""
+    left = changes
+
+    def mortal(delete: Callable[[Admin, str], None]) -> Callable[[Admin, str], None]:
+        def deleting(admin: Admin, name: str) -> None:
+            nonlocal left
+            if not left:
+                raise Died
+            left -= 1
+            delete(admin, name)
+
+        return deleting
+
+    with monkeypatch.context() as patch, suppress(Died):
+        patch.setattr(Admin, "delete", mortal(Admin.delete))
+        patch.setattr(Admin, "delete_exchange", mortal(Admin.delete_exchange))
+        yield
+
+
+@pytest.mark.parametrize(("partitions", "grown_to", "missing"), [(10, 10, 1), (1, 2, None)])
+def test_a_deletion_that_died_goes_on_when_it_is_requested_again(
+    partitions: int, grown_to: int, missing: int | None, amqp_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever that was, nothing is left of the topic, and it can be made with another size."""
+    monkeypatch.setattr(broker, "MAX_PARTITIONS", 20)  # one look at each size that it may have had takes seconds
+    made = Topic(unique("broker.dying"), partitions, "classic")
+    queues = [*made.queue_names, *Topic(made.name, grown_to, layout=2).queue_names, f"{made.name}.dead"]
+    other = attrs.evolve(made, partitions=4)
+    for changes in count():
+        create_topic(amqp_url, made)
+        grow_topic(amqp_url, made.name, grown_to)
+        if missing is not None:
+            with connected(amqp_url) as admin:
+                admin.delete(made.queue_names[missing])
+        is_over = False
+        with dying(monkeypatch, changes):
+            delete_topic(amqp_url, made.name)
+            is_over = True
+        with suppress(TopicMissing):
+            delete_topic(amqp_url, made.name)
+        assert [it for it in queues if exists(amqp_url, it)] == []
+        assert create_topic(amqp_url, other) == other
+        delete_topic(amqp_url, made.name)
+        if is_over:
+            return
+
+
+def test_what_is_left_of_a_topic_says_how_to_make_it_with_another_size(topic: Topic, amqp_url: str) -> None:
+    """With its own size it is made again, as if something had been deleted by hand."""
+    with channel(amqp_url) as it:
+        it.exchange_delete(topic.name)
+    with pytest.raises(TopicMismatch, match=f"not deleted completely.*topic delete {topic.name}"):
+        create_topic(amqp_url, attrs.evolve(topic, partitions=2))
+    assert create_topic(amqp_url, topic) == topic
 
 
 def exists(url: str, queue: str) -> bool:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import cast
 
 import attrs
@@ -12,9 +12,9 @@ from cobalance.errors import CobalanceError, QueueMissing, TopicMismatch, TopicM
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.model.retention import Retention
-from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT, UNLIMITED, QueueType, Topic, set_of
-from cobalance.rabbitmq.topics.admin import Admin, connected
-from cobalance.rabbitmq.topics.own_queues import own_numbers, recorded_size
+from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT, MAX_PARTITIONS, UNLIMITED, QueueType, Topic, set_of
+from cobalance.rabbitmq.topics.admin import LOOK_AHEAD, Admin, connected
+from cobalance.rabbitmq.topics.own_queues import own_among, recorded_size
 from cobalance.rabbitmq.topics.queue_sets import bind_set, mark_sets, own_set, refuse_as_topic, sets_marker
 from cobalance.rabbitmq.topics.queue_state import QueueState
 
@@ -131,6 +131,11 @@ def _refuse_other_size(admin: Admin, topic: Topic) -> None:
     """
     if not admin.has_exchange(topic.marker) or admin.has_exchange(topic.size_marker):
         return
+    if not admin.has_exchange(topic.name):
+        raise TopicMismatch(
+            f"Topic {topic.name!r} at {admin.place} was not deleted completely, and had another number of partitions than {topic.partitions}. "
+            f"Delete the rest of it: cobalance topic delete {topic.name} --force"
+        )
     raise TopicMismatch(
         f"Topic {topic.name!r} at {admin.place} has {admin.partitions(topic.prefix)} partitions, not {topic.partitions}. Use that "
         f"number; a topic that does not consist of streams can be given more: cobalance topic grow {topic.name} --partitions N"
@@ -254,27 +259,46 @@ def _find(admin: Admin, name: str) -> Topic:
 def delete_topic(url: str, name: str, *, force: bool = False) -> None:
     """Deletes a topic's exchange, the partition queues of every layout and the dead-letter queue.
 
+    An interrupted deletion continues when it is requested again: whatever finds the rest goes after it. That is the
+    marker of the first layout, or the exchange, if that layout was never opened.
+
     Raises:
-        TopicInUse: there are messages or consumers, and `force` is not set; nothing was deleted.
+        TopicInUse: there are messages or consumers, and `force` is not set; nothing was deleted. Or another process is
+            changing it.
     """
     check_kind("the topic's name", name, str)
+    first = Topic(name, 1)
     with connected(url) as admin:
-        admin.require_exchange(name)
-        layouts = [Topic(name, 1, layout=layout) for layout in range(1, newest_layout(admin, name) + 1)]
-        numbers = {it: own_numbers(admin, it) for it in layouts}
-        sizes = {it: recorded_size(admin, it, numbers[it]) for it in layouts}
-        queues = [f"{name}.dead", *(f"{it.prefix}-{number}" for it in layouts for number in numbers[it])]
-        for queue in queues if not force else ():
-            admin.refuse_in_use(queue)
+        is_opened = admin.has_exchange(first.marker)
+        if not is_opened:
+            admin.require_exchange(name)
+        with admin.changing(name):
+            _delete_topic(admin, first, force=force, is_opened=is_opened)
+
+
+def _delete_topic(admin: Admin, first: Topic, *, force: bool, is_opened: bool) -> None:
+    name = first.name
+    ahead = LOOK_AHEAD if admin.has_exchange(name) else MAX_PARTITIONS  # so many may have been deleted already
+    layouts = [attrs.evolve(first, layout=layout) for layout in range(newest_layout(admin, name), 0, -1)]
+    found = {it: list(admin.partition_numbers(it.prefix)) for it in layouts}
+    sizes = {it: recorded_size(admin, it, found[it], ahead=ahead) for it in layouts}
+    # Each layout from its end, as queues are found by counting.
+    queues = {it: [f"{it.prefix}-{number}" for number in reversed(own_among(found[it], sizes[it]))] for it in layouts}
+    for queue in [f"{name}.dead", *chain.from_iterable(queues.values())] if not force else ():
+        admin.refuse_in_use(queue)
+    if is_opened:
         admin.delete_exchange(name)
-        admin.delete_exchange(sets_marker(name))
-        for queue in queues:
+    admin.delete_exchange(sets_marker(name))
+    admin.delete(f"{name}.dead")
+    for it in layouts:
+        for queue in queues[it]:
             admin.delete(queue)
-        for it in reversed(layouts):
-            admin.delete_exchange(it.marker)
-            if size := sizes[it]:
-                admin.delete_exchange(attrs.evolve(it, partitions=size).newest_marker)
-                admin.delete_exchange(attrs.evolve(it, partitions=size).size_marker)
+        if size := sizes[it]:
+            admin.delete_exchange(attrs.evolve(it, partitions=size).newest_marker)
+            admin.delete_exchange(attrs.evolve(it, partitions=size).size_marker)
+        if it is layouts[-1]:
+            admin.delete_exchange(name)
+        admin.delete_exchange(it.marker)
 
 
 def learn_queue(url: str, name: str) -> Queue:
