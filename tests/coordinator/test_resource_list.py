@@ -211,13 +211,26 @@ def test_a_list_in_the_middle_of_a_higher_one_waits_and_is_ignored(group: Group)
     """Once a page of a new version has arrived, the old version has no effect, unless nobody sends the rest of the new
     one.
     """
-    a = holder(group)
+    a, b = holder(group), group.join("b")
     a.ask(SetResources(version=9, digest="x", after="", to="r001", names=("r000", "r001")))
-    assert group.set_resources(a, names(2), version=5) == "WAIT"
+    assert group.set_resources(b, names(2), version=5) == "WAIT"
     assert len(group.holders()) == 4
     a.ask(SetResources(version=9, digest="x", after="r001", names=("r002", "r003")))
-    assert group.set_resources(a, names(2), version=5) == "IGNORED"
+    assert group.set_resources(b, names(2), version=5) == "IGNORED"
     assert len(group.holders()) == 4
+
+
+def test_who_began_a_list_and_takes_it_back_is_not_waited_for(group: Group) -> None:
+    """Nobody else would ever go on with it."""
+    a, b = group.joined("ab")
+    group.set_resources(a, names(2), version=1)
+    half = a.ask(SetResources(version=3, digest="three", after="", to="r000", names=("r000",)))
+    assert half.results[0] == "NEXT"
+    assert group.set_resources(b, names(3), version=2) == "WAIT"
+    assert group.set_resources(a, names(3), version=2) == "DONE"
+    assert group.set_resources(b, names(3), version=2) == "CURRENT"
+    assert group.set_resources(a, names(1), version=1) == "IGNORED"
+    assert {it.name for it in group.coordinator.resources()} == set(names(3))
 
 
 def test_a_claim_of_what_is_being_removed_does_not_keep_it(group: Group) -> None:

@@ -1,7 +1,7 @@
 -- set_resources: one page of the versioned, sorted list of the caller's subscription. A page speaks for the names in (from, to]: those
 -- missing are added, those it does not name, nor any other list, are removed (revoked first where held). Pages are idempotent. A lower
--- version is ignored, unless who began the higher one has gone half-way. One member walks through the list, from its beginning; the
--- others wait, so that it costs as much for a thousand as for one.
+-- version is ignored, unless who began the higher one has gone half-way, or takes it back. One member walks through the list, from its
+-- beginning; the others wait, so that it costs as much for a thousand as for one.
 --
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-8 as every verb; 9 list version, 10 list hash, 11 from ("" is the beginning), 12 to ("" is the end), 13… names

@@ -182,11 +182,12 @@ end
 
 function lists.is_known(id) return id == '-' and G.list_version == 0 or lists.of(id).done == lists.KNOWN end
 
--- How a lower version is answered. It counts if the higher one never was known as a whole, and who began that has gone.
+-- How a lower version is answered. It counts if the higher one never was known as a whole, and who began that has gone, or is the one who
+-- declares the lower one now.
 function lists.refusal(l, version)
   if version >= l.version then return end
   if l.done == lists.KNOWN or l.walker == '' or version < l.complete then return 'IGNORED' end
-  local walker = member(l.walker)
+  local walker = l.walker ~= ARGV[3] and member(l.walker)
   if walker and walker.status == 'active' then return 'WAIT' end
 end
 
