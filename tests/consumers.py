@@ -55,7 +55,8 @@ class Place:
         """A member that has yet to be entered."""
         options.setdefault("settings", PATIENT if self.redis_url.startswith("memory:") else SETTINGS)
         options.setdefault("member", MemberSettings(drain_timeout_ms=5_000))
-        return ConsumerGroup(self.group, source, handler, amqp_url=self.amqp_url, redis_url=self.redis_url, **options)
+        options.setdefault("amqp_url", self.amqp_url)
+        return ConsumerGroup(self.group, source, handler, redis_url=self.redis_url, **options)
 
     def publish(self, topic: Topic | str, *bodies: object, partition: int = 0) -> None:
         """Publishes to a partition, or to a queue by its name."""

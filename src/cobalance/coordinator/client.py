@@ -25,6 +25,7 @@ from cobalance.coordinator.requests import (
     ResetOffsets,
     Resume,
     Section,
+    StepDown,
     Suspect,
     Tick,
 )
@@ -252,6 +253,10 @@ class Coordinator:
                 f"group {self.group!r} has no members now, but processes that were members, or want to be, still listen: "
                 "stop them and try again"
             )
+
+    def step_down(self, member: str) -> None:
+        """The member is not the head of its subscription any more, if it was, until it is elected again."""
+        self.execute(Request(Header(member, 0), StepDown()))
 
     def suspect(self, look: Suspect) -> Sight:
         """Looks once whether a member shows a sign of life, and ends its session if this is the last look of a row.

@@ -263,6 +263,16 @@ class Report:
 
 
 @attrs.frozen
+class StepDown:
+    """The head of a subscription cannot look for what is on its list, and another member may be able to."""
+
+    verb: ClassVar[str] = "step_down"
+
+    def args(self) -> list[str]:
+        return []
+
+
+@attrs.frozen
 class Vouch:
     """A member says whether a broker guards whatever it holds, so that its session may end early once it is seen to be
     dead.
@@ -327,6 +337,7 @@ Payload = (
     | Delete
     | Report
     | Vouch
+    | StepDown
     | Suspect
 )
 

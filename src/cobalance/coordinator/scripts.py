@@ -26,6 +26,7 @@ VERBS = (
     "delete",
     "report",
     "vouch",
+    "step_down",
     "suspect",
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -41,6 +42,18 @@ class Flaky:
         return []
 
 
+def discovery_of(it: Any, declare: Callable[[tuple[str, ...], int], None] = lambda *_: None) -> Discovery:
+    """Of a head that looks all the time."""
+    return Discovery(
+        *(it, it),
+        refresh_ms=1,
+        is_head=lambda: True,
+        is_connected=lambda: True,
+        declare=declare,
+        step_down=lambda: None,
+    )
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_redis_that_is_lost_during_a_look_ends_nobody() -> None:
@@ -53,7 +66,7 @@ async def test_a_redis_that_is_lost_during_a_look_ends_nobody() -> None:
         found.set()
 
     flaky: Any = Flaky(Unreachable("gone"), UnknownGroup("empty"))
-    discovery = Discovery(flaky, flaky, refresh_ms=1, is_head=lambda: True, is_connected=lambda: True, declare=declare)
+    discovery = discovery_of(flaky, declare)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(discovery.run)
         with anyio.fail_after(10):
@@ -81,9 +94,7 @@ class Unchanged(Flaky):
 async def test_who_wants_to_look_often_does() -> None:
     """Also where a source has not changed for long: there are others, and the program says how soon they are noticed."""
     unchanged: Any = Unchanged()
-    discovery = Discovery(
-        *(unchanged, unchanged), refresh_ms=1, is_head=lambda: True, is_connected=lambda: True, declare=lambda *_: None
-    )
+    discovery = discovery_of(unchanged)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(discovery.run)
         assert await anyio.to_thread.run_sync(unchanged.again.wait, 10)
@@ -115,9 +126,7 @@ async def test_a_member_that_leaves_in_the_middle_of_a_look_says_nothing_of_it(
 ) -> None:
     """Its connections were closed on purpose, so there is nothing to report."""
     slow: Any = Slow()
-    discovery = Discovery(
-        slow, slow, refresh_ms=1, is_head=lambda: True, is_connected=lambda: True, declare=lambda *_: None
-    )
+    discovery = discovery_of(slow)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(discovery.run)
         assert await anyio.to_thread.run_sync(slow.looking.wait, 10)

@@ -15,6 +15,7 @@ import pika
 import pytest
 from pika.exceptions import UnroutableError
 from tests.consumers import Place, bodies_in, channel, new_topic, place, until
+from tests.faults.proxy import proxy_to
 from tests.names import unique
 
 from cobalance.backoff import Backoff
@@ -528,6 +529,27 @@ async def test_the_new_layout_waits_for_what_is_still_being_processed(
         assert log == []
         finish.set()
         await until(lambda: log == ["old", "new"])
+
+
+async def test_another_member_looks_if_the_head_is_cut_off_from_rabbitmq(here: Place, topic: Topic) -> None:
+    """What is published to the new layout does not wait until that process ends or is connected again."""
+    processed: list[str] = []
+
+    async def handle(delivery: Delivery) -> None:
+        processed.append(delivery.body.decode())
+
+    with proxy_to(here.amqp_url) as proxy:
+        url = proxy.through(here.amqp_url)
+        async with here.member(topic, handle, amqp_url=url, refresh_ms=100, unconnected_ms=500) as head:
+            await until(lambda: set(here.resources()) == set(topic.queue_names))
+            assert head._engine.session.is_head
+            async with here.member(topic, handle, refresh_ms=100):
+                proxy.refuse()
+                proxy.reset()
+                grown = await anyio.to_thread.run_sync(grow_topic, here.amqp_url, topic.name, 3)
+                here.publish(grown, "new")
+                await until(lambda: processed == ["new"])
+                proxy.heal()
 
 
 async def test_a_message_that_comes_late_is_not_lost(here: Place, topic: Topic, caplog: Any) -> None:

@@ -399,6 +399,7 @@ class ConsumerGroup(Streaming):
             is_head=lambda: self._engine.session.is_head,
             is_connected=lambda: self.connection.is_open,
             declare=lambda names, version: self.post(ResourcesDeclared(version, names)),
+            step_down=lambda: self._coordinator.step_down(self._engine.session.member),
         )
 
     def _check_queues(self) -> None:

@@ -1,5 +1,7 @@
 """Keeps a subscription's queues in step with RabbitMQ: its head, an elected member, looks and declares.
 
+A head that cannot ask RabbitMQ steps down: it may be the only one that is cut off.
+
 A list's version is the group's clock when the look began, so the latest look wins, and the list of a head that was
 deposed meanwhile is ignored.
 """
@@ -7,11 +9,12 @@ deposed meanwhile is ignored.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
-from cobalance.errors import CobalanceError, Unreachable
+from cobalance.errors import CobalanceError, ServerError, Unreachable
 from cobalance.member.declaration import digest
 from cobalance.threads.worker_threads import in_thread
 
@@ -53,10 +56,11 @@ class Discovery:
         is_head: Callable[[], bool],
         is_connected: Callable[[], bool],
         declare: Callable[[tuple[str, ...], int], None],
+        step_down: Callable[[], object],
     ) -> None:
         self._source, self._coordinator, self._refresh_ms = source, coordinator, refresh_ms
         self._is_connected = is_connected
-        self._is_head, self._declare = is_head, declare
+        self._is_head, self._declare, self._step_down = is_head, declare, step_down
         self._trouble: tuple[int, str] | None = None
         self._over = False
 
@@ -77,10 +81,7 @@ class Discovery:
             state = self._coordinator.state()
             if int(state["recovering"]) > int(state["heard"]):  # claims are still coming in
                 return ELECTION_MS
-            look = self._source.look(
-                {row.name: row for row in self._coordinator.resources()},
-                lambda: set(self._coordinator.declared(self._source.id)),
-            )
+            look = self._find({row.name: row for row in self._coordinator.resources()})
             if look.resources is not None:
                 self._compare(look.resources, int(state["heard"]))
         except CobalanceError as error:
@@ -93,6 +94,14 @@ class Discovery:
             return self._refresh_ms
         self._trouble = None
         return self._refresh_ms if look.again_in_ms is None else min(look.again_in_ms, self._refresh_ms)
+
+    def _find(self, listed: Mapping[str, ResourceRow]) -> Look:
+        try:
+            return self._source.look(listed, lambda: set(self._coordinator.declared(self._source.id)))
+        except ServerError:
+            with suppress(CobalanceError):
+                self._step_down()
+            raise
 
     def _compare(self, names: tuple[str, ...], heard_ms: int) -> None:
         mine = next((row for row in self._coordinator.subscriptions() if row.id == self._source.id), None)
