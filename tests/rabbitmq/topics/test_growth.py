@@ -26,6 +26,7 @@ from cobalance.rabbitmq import (
     Publisher,
     Topic,
     create_topic,
+    delete_topic,
     describe_topic,
     grow_topic,
     list_topics,
@@ -202,6 +203,22 @@ def test_a_topic_that_is_made_again_is_made_as_it_is_now(topic: Topic, amqp_url:
                 it.basic_publish(topic.name, str(partition), b"", mandatory=True)
     with Publisher(amqp_url, topic) as publisher:
         publisher.publish("key", b"x")
+
+
+def test_a_topic_that_is_made_anew_is_not_taken_for_the_one_that_was_grown(topic: Topic, amqp_url: str) -> None:
+    """By a publisher and a member that were there before: they go on with the layout that there is."""
+    grow_topic(amqp_url, topic.name, 3)
+    source = LayoutSource(topic, amqp_url)
+    source.look({})
+    with Publisher(amqp_url, topic) as publisher:
+        publisher.publish("key", b"of the former")
+        delete_topic(amqp_url, topic.name, force=True)
+        assert create_topic(amqp_url, topic) == topic
+        partition = publisher.publish("key", b"x").result()
+        assert publisher.topic == topic
+    assert bodies_in(amqp_url, topic.queue_names[partition]) == ["x"]
+    assert source.look({}) == Look(topic.queue_names)
+    assert check_topic(amqp_url, Topic(topic.name, 3, layout=2)) == topic
 
 
 def test_two_growths_exclude_each_other(topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

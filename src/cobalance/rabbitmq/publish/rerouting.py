@@ -19,7 +19,7 @@ LOOK_EVERY_S = 0.05
 
 
 def newer_layout(url: str, topic: Topic, timeout_ms: int, is_wanted: Callable[[], bool]) -> Topic | None:
-    """Waits for the layout that follows this one to open, and returns it.
+    """Waits for the layout that follows this one to open, and returns it; or that of a topic that was made anew.
 
     None if none is being made, the messages are no longer wanted, or the timeout has passed.
 
@@ -29,7 +29,7 @@ def newer_layout(url: str, topic: Topic, timeout_ms: int, is_wanted: Callable[[]
     with connected(url, timeout_ms) as admin:
         while True:
             current = current_layout(admin, topic)
-            if current.layout > topic.layout:
+            if current.layout != topic.layout:
                 return current
             if not is_being_grown(admin, topic) or not is_wanted() or time.monotonic() > give_up_at:
                 return None

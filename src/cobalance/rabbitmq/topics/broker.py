@@ -106,16 +106,18 @@ def open_layout(admin: Admin, topic: Topic) -> None:
 
 
 def current_layout(admin: Admin, topic: Topic) -> Topic:
-    """Returns the newest open layout with its actual number of partitions; the topic itself unless it has been grown.
+    """Returns the newest open layout with its actual number of partitions; the topic itself unless it has been grown, or
+    was made anew since it had that layout.
 
     So a program can keep stating the number of partitions that the topic was created with.
     """
     newest = newest_layout(admin, topic.name)
-    if newest <= topic.layout:
+    is_another = newest < topic.layout and admin.has_exchange(attrs.evolve(topic, layout=newest).marker)
+    if newest <= topic.layout and not is_another:
         _refuse_other_size(admin, topic)
         return topic
     partitions = _count(admin, attrs.evolve(topic, layout=newest))
-    if topic.partitions > partitions:
+    if topic.partitions > partitions and not is_another:
         raise TopicMismatch(
             f"Topic {topic.name!r} at {admin.place} was grown to {partitions} partitions, which is less than {topic.partitions}. "
             f"Use its real number of partitions, or grow it: cobalance topic grow {topic.name} --partitions {topic.partitions}"

@@ -114,8 +114,8 @@ class LayoutSource:
     def _look(self, listed: Mapping[str, ResourceRow]) -> Look:
         with connected(self._url) as admin:
             topic = current_layout(admin, self._topic)
-            if topic.layout > self._topic.layout:
-                self._topic, self._newest_since = topic, time.monotonic()
+            if topic.layout != self._topic.layout:
+                self._topic, self._newest_since, self._recount_at = topic, time.monotonic(), 0.0
             if topic.layout == 1:
                 return Look(topic.queue_names)
             old = self._old_queues(admin, topic)
