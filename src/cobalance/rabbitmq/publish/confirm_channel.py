@@ -266,7 +266,15 @@ class ConfirmChannel:
     def _lanes_wanted(self) -> int:
         if self.topic.queue_type != "stream" or not self._connection.server_version.startswith(AFFECTED):
             return 1
-        return min(self.topic.partitions, self._connection.channels_allowed or self.topic.partitions)
+        wanted, allowed = self.topic.partitions, self._connection.channels_allowed
+        if not allowed or allowed >= wanted:
+            return wanted
+        logger.warning(
+            "topic %s has %d streams, and RabbitMQ allows this connection %d channels: streams share them, so RabbitMQ %s may confirm messages "
+            "and lose them after a stream's leader has changed. Raise channel_max or the user's max-channels, or use RabbitMQ 4",
+            *(self.topic.name, wanted, allowed, self._connection.server_version),
+        )
+        return allowed
 
     def _open_lane(self, lane: Lane, ready: Callable[[Lane], None], ended: Callable[[str], None]) -> None:
         def opened(channel: Channel) -> None:
