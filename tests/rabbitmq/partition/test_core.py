@@ -12,7 +12,8 @@ from cobalance.rabbitmq.partition import actions as act
 from cobalance.rabbitmq.partition.acks import Flush, Progress
 from cobalance.rabbitmq.partition.actions import Timer
 from cobalance.rabbitmq.partition.backlog import Outcome
-from cobalance.rabbitmq.partition.core import BACKOFF_MS, UNSETTLED_MS, PartitionCore
+from cobalance.rabbitmq.partition.core import UNSETTLED_MS, PartitionCore
+from cobalance.rabbitmq.partition.refusals import BACKOFF_MS
 from cobalance.rabbitmq.partition.states import PartitionState
 from cobalance.rabbitmq.streams.continuity import Continuity
 

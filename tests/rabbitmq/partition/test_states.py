@@ -24,6 +24,7 @@ PURE = (
     "rabbitmq/partition/arrivals.py",
     "rabbitmq/partition/backlog.py",
     "rabbitmq/partition/core.py",
+    "rabbitmq/partition/refusals.py",
     "rabbitmq/partition/states.py",
     "rabbitmq/streams/continuity.py",
     "rabbitmq/streams/position.py",

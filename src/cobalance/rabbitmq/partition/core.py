@@ -13,19 +13,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from cobalance.backoff import Backoff
 from cobalance.errors import CobalanceError, IllegalTransition, UsageError
 from cobalance.rabbitmq.partition import actions as act
 from cobalance.rabbitmq.partition.acks import AckTracker
 from cobalance.rabbitmq.partition.actions import CLOSE_CHANNEL, DRAINED, NOTHING, READY, TURN, Actions, Timer
 from cobalance.rabbitmq.partition.backlog import Backlog, Outcome
+from cobalance.rabbitmq.partition.refusals import Refusals
 from cobalance.rabbitmq.partition.states import ACKNOWLEDGING, LIVE, SPENT, TABLE, Lock, PartitionState, Step
-
-BACKOFF_MS = Backoff(10.0, 1_000.0)
-"""While a former holder of ours is expected to let go: about a session after it died."""
-
-PART_OF_WAIT, LONGEST_MS = 60, 30_000.0
-"""Later the pauses grow with the wait: a stranger may have the queue for days."""
 
 UNSETTLED_MS = 5_000.0
 """After this long it is said that a partition cannot stop before the program settles what it has."""
@@ -62,7 +56,7 @@ class PartitionCore:
         self._ticking = self._turn_due = self._flush_due = False
         self._has_channel = False  # or has asked for one
         self._lock = Lock.NONE
-        self._refusals, self._waited_ms = 0, 0.0
+        self._refusals = Refusals()
         self.close_wanted = self._release_wanted = self._drained = False
         self._halt_error: CobalanceError | None = None
         self._end: tuple[CobalanceError | None, bool] = (None, False)  # why, and whether the program let go of it
@@ -234,11 +228,8 @@ class PartitionCore:
     def _wait(self, error: CobalanceError) -> Actions:
         if self.state is not PartitionState.WAITING:
             return NOTHING
-        self._refusals += 1
-        pause_ms = max(BACKOFF_MS.pause(self._refusals), min(self._waited_ms / PART_OF_WAIT, LONGEST_MS))
-        self._waited_ms += pause_ms
-        again = act.SetTimer(Timer.RETRY, pause_ms)
-        return (act.Waits(error), again) if self._refusals == 1 else (again,)
+        again = act.SetTimer(Timer.RETRY, self._refusals.next_pause_ms())
+        return (act.Waits(error), again) if self._refusals.count == 1 else (again,)
 
     # -- the broker: messages ----------------------------------------------------------------------------------------
 

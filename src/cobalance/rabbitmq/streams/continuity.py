@@ -23,7 +23,7 @@ from cobalance.backoff import Backoff
 from cobalance.errors import ChannelLost, CobalanceError, MessageUnreadable, OffsetUnknown
 from cobalance.rabbitmq.partition import actions as act
 from cobalance.rabbitmq.partition.actions import ADMIT, NOTHING, PASS_OVER, Timer
-from cobalance.rabbitmq.partition.core import BACKOFF_MS
+from cobalance.rabbitmq.partition.refusals import BACKOFF_MS
 from cobalance.rabbitmq.streams.position import BEFORE_FIRST, Position
 
 SUSPICIOUS_MS = 1_000.0
