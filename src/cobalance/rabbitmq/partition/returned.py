@@ -17,8 +17,10 @@ from pika.channel import Channel
 
 log = logging.getLogger("cobalance.rabbitmq")
 
-MOST_AT_ONCE = 64
-"""One more message tells in most cases: then there are ever more in a step, up to this."""
+MOST_AT_ONCE = 65_535
+"""One more message tells in most cases. Each step takes twice as many as the one before, as AMQP allows: RabbitMQ
+shuffles what more than 32 consumers had.
+"""
 
 LOOK_AGAIN_MS = 5
 """Between two looks for what is on its way."""
