@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import attrs
 import pytest
@@ -316,6 +317,22 @@ def test_the_eager_baseline_stops_everything(urls: dict[str, str], tmp_path: Pat
     assert (verdict["mode"], verdict["ok"], verdict["never_interrupted"]) == ("eager", True, 0)
     assert {change["uninterrupted"] for change in verdict["changes"]} == {0}
     assert verdict["moves"]["actual"] > verdict["moves"]["minimum"]
+
+
+def test_the_story_is_shown_in_a_browser_until_it_is_interrupted(urls: dict[str, str], tmp_path: Path) -> None:
+    """While it is told, and afterwards: the page has every change, and the end is the demo's own."""
+    with running("demo", *SMALL, "--dashboard", folder=tmp_path, environment=urls) as demo:
+        demo.wait_for("Dashboard: ")
+        (address,) = (line.split()[1] for line in demo.out if line.startswith("Dashboard: "))
+        with urlopen(address) as page:  # noqa: S310 -- of this test's own process
+            assert b'data-page="handovers"' in page.read()
+        demo.wait_for("until Ctrl-C")
+        with urlopen(address.replace("/groups/", "/api/v1/groups/")) as answer:  # noqa: S310
+            told = json.load(answer)
+        outcome = demo.end(signal.SIGINT)
+    assert (outcome.code, outcome.err) == (0, ""), outcome.out
+    assert "OK as promised" in outcome.out
+    assert len({it["id"] for it in told["owners"]}) == 6
 
 
 def processes_of(folder: Path) -> list[int]:

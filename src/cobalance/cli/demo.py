@@ -28,6 +28,7 @@ def demo(
     seed: Annotated[int, Parameter(help="Determines keys, their order, which process leaves and which is killed.")] = 1,
     keep: Annotated[bool, Parameter(negative="", help="Keep the topic, the group and the logs.")] = False,
     json: Annotated[Path | None, Parameter(help="Also write the verdict to this file.")] = None,
+    dashboard: Annotated[bool, Parameter(negative="", help="Also show the story in a browser, until Ctrl-C.")] = False,
 ) -> int:
     """Watch processes join, leave and crash under load, and get a verdict on every message.
 
@@ -44,5 +45,6 @@ def demo(
         seed=seed,
         keep=keep,
         json_file=json,
+        dashboard=dashboard,
     )
     return 0 if run_demo(options) else 1

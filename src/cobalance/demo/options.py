@@ -55,6 +55,8 @@ class DemoOptions:
     keep: bool = False
     """Keep the topic, the group and the workers' logs."""
     json_file: Path | None = None
+    dashboard: bool = False
+    """Show the story in a browser, until Ctrl-C."""
 
     def __attrs_post_init__(self) -> None:
         if not 100 <= self.messages <= 10_000_000:

@@ -9,7 +9,8 @@ import tempfile
 import threading
 import time
 import uuid
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -47,20 +48,25 @@ def run_demo(options: DemoOptions, console: Console | None = None) -> bool:
         CobalanceError: servers were not available, or the story stopped before its end.
     """
     console = console or Console(width=None if sys.stdout.isatty() else NARROWEST)
+    shown = _shower(options)
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="cobalance-demo-"))
     keep = options.keep
     try:
-        with signals_handled(_interrupt, *ENDING):
-            evidence = _play(options, folder, console)
-        verdict = judge(evidence)
-        elapsed_s = time.monotonic() - began
-        print_report(verdict, options, elapsed_s, console)
-        _write(options, as_json(verdict, options, elapsed_s))
-        if verdict.failures or keep:
-            keep = True
-            _save_journal(evidence, folder)
-            console.print(f"The workers' logs and the journal are in {folder}", soft_wrap=True)
+        with (
+            signals_handled(_interrupt, *ENDING),
+            _scene(options, console) as (servers, name),
+            shown(servers, name, console),
+        ):
+            evidence = _play(options, servers, name, folder, console)
+            verdict = judge(evidence)
+            elapsed_s = time.monotonic() - began
+            print_report(verdict, options, elapsed_s, console)
+            _write(options, as_json(verdict, options, elapsed_s))
+            if verdict.failures or keep:
+                keep = True
+                _save_journal(evidence, folder)
+                console.print(f"The workers' logs and the journal are in {folder}", soft_wrap=True)
     except CobalanceError as error:
         _write(options, {"ok": False, "mode": options.mode, "failures": [str(error)]})
         raise
@@ -70,27 +76,41 @@ def run_demo(options: DemoOptions, console: Console | None = None) -> bool:
     return not verdict.failures
 
 
-def _play(options: DemoOptions, folder: Path, console: Console) -> Evidence:
+def _shower(options: DemoOptions) -> Callable[[Servers, str, Console], AbstractContextManager[None]]:
+    if not options.dashboard:
+        return lambda *_: nullcontext()
+    from cobalance.demo.browser import shown_in_a_browser
+
+    return shown_in_a_browser
+
+
+@contextmanager
+def _scene(options: DemoOptions, console: Console) -> Iterator[tuple[Servers, str]]:
+    """The servers, and the name of a topic and a group, which are gone afterwards."""
     console.print("Looking for Redis and RabbitMQ, or starting them …")
     with running() as servers:
         console.print(f"Redis: {servers.redis_origin}   RabbitMQ: {servers.rabbitmq_origin}")
         name = f"demo-{uuid.uuid4().hex[:8]}"
-        topic = Topic(name, options.partitions, options.queue_type)
-        job = MemberJob(group=name, topic=name, settings=options.settings, prefetch=PREFETCH, order=options.order)
         try:
-            interrupted = threading.Event()
-            with (
-                view_for(console) as view,
-                # Checked between two steps, so that none is left half done.
-                signals_handled(lambda _, __: interrupted.set(), *ENDING),
-                Stage(topic, job, folder, redis_url=servers.redis_url, amqp_url=servers.amqp_url) as stage,
-            ):
-                return Supervisor(options, stage, view, interrupted).play()
+            yield servers, name
         finally:
             if options.keep:
                 console.print(f"Topic and group {name} are kept, unless their servers were private.")
             else:
                 _forget(servers, name)
+
+
+def _play(options: DemoOptions, servers: Servers, name: str, folder: Path, console: Console) -> Evidence:
+    topic = Topic(name, options.partitions, options.queue_type)
+    job = MemberJob(group=name, topic=name, settings=options.settings, prefetch=PREFETCH, order=options.order)
+    interrupted = threading.Event()
+    with (
+        view_for(console) as view,
+        # Checked between two steps, so that none is left half done.
+        signals_handled(lambda _, __: interrupted.set(), *ENDING),
+        Stage(topic, job, folder, redis_url=servers.redis_url, amqp_url=servers.amqp_url) as stage,
+    ):
+        return Supervisor(options, stage, view, interrupted).play()
 
 
 def _forget(servers: Servers, name: str) -> None:
