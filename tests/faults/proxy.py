@@ -25,6 +25,8 @@ BOTH: tuple[Direction, Direction] = ("to_server", "to_client")
 _CHUNK = 65_536
 _RST_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER on, with no time: close() sends RST.
 _ANSWER_S = 10.0
+_TURNS = 10
+"""Of the loop: asyncio takes fewer to hand over a connection that it has accepted, and to close one."""
 
 T = TypeVar("T")
 
@@ -77,7 +79,7 @@ class FaultProxy:
 
     def refuse(self) -> None:
         """Stops listening, as when a server is down; open connections stay."""
-        self._do(self._stop_listening)
+        self._wait(self._stop_listening())
 
     def reset(self) -> None:
         """Sends RST to both ends of every connection."""
@@ -120,17 +122,21 @@ class FaultProxy:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await asyncio.sleep(0)  # lets closed connections disappear
+        await _take_turns()  # lets closed connections disappear
 
     async def _listen(self) -> None:
         if self._server is None:
             self._server = await asyncio.start_server(self._accepted, HOST, self.port)
             self.port = self._server.sockets[0].getsockname()[1]
 
-    def _stop_listening(self) -> None:
+    async def _stop_listening(self) -> None:
+        """A connection that is being handed over when its server is closed would never be closed itself."""
         if self._server is not None:
-            self._server.close()
-            self._server = None
+            server, self._server = self._server, None
+            for it in server.sockets:
+                self._loop.remove_reader(it.fileno())
+            await _take_turns()
+            server.close()
 
     def _heal(self) -> None:
         self._budget, self._loses_farewells = None, False
@@ -248,6 +254,11 @@ def _reset(writer: asyncio.StreamWriter) -> None:
     with suppress(OSError):
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST_ON_CLOSE)
     writer.transport.abort()
+
+
+async def _take_turns() -> None:
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
 
 
 def proxy_to(url: str) -> FaultProxy:
