@@ -49,6 +49,14 @@ def guarded(request: pytest.FixtureRequest, broker: BlockingChannel) -> Iterator
 
 
 @pytest.fixture
+def quorum(broker: BlockingChannel) -> Iterator[Queue]:
+    """A new quorum queue."""
+    declare(broker, QUORUM)
+    yield QUORUM
+    broker.queue_delete(QUORUM.name)
+
+
+@pytest.fixture
 def classic(broker: BlockingChannel) -> Iterator[Queue]:
     """A new classic queue that dead-letters to another."""
     dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "partition.dead"}
@@ -556,3 +564,18 @@ def test_a_smaller_prefetch_than_before_keeps_the_order(
     second = members(guarded, 2, prefetch=total)
     second.start()
     assert second.work(total - finished) == list(range(finished, total))
+
+
+@pytest.mark.parametrize("prefetch", [1, 3])
+def test_a_holder_that_was_replaced_takes_nothing_past_its_waiting_successor(
+    broker: BlockingChannel, members: Callable[..., Member], amqp_url: str, quorum: Queue, prefetch: int
+) -> None:
+    """All it was sent had come back before, so more may have: but the queue would go on to the successor meanwhile."""
+    publish(broker, quorum, 10)
+    take_in_vain(amqp_url, quorum.name, ahead=prefetch)
+    first, second = members(quorum, 1, prefetch=prefetch), members(quorum, 2)
+    first.start()
+    first.take(1)
+    second.start()
+    first.partition.abort(forced=True).result(WAIT_S)
+    assert second.work(10) == list(range(10))

@@ -592,13 +592,13 @@ class PartitionWorker:
 
     def _abort(self, consumer: PartitionConsumer) -> Future[Progress]:
         """Aborts once it is known whether the dead letters have the current messages, at most RabbitMQ's timeout."""
-        words = list(self._last_words)
+        words, forced = list(self._last_words), self._aborted
         if not words:
-            return consumer.abort()
+            return consumer.abort(forced=forced)
 
         def heard(_: object) -> None:
             if all(word.done() for word in words):
-                consumer.abort()
+                consumer.abort(forced=forced)
 
         for word in words:
             word.add_done_callback(heard)

@@ -82,6 +82,7 @@ class PartitionConsumer:
         self._returned: Returned | None = None
         self._lock_queue = LockQueue(connection, lock) if lock is not None else None
         self._listens = False  # to the end of the connection
+        self._forced = False
 
     @property
     def state(self) -> PartitionState:
@@ -210,8 +211,13 @@ class PartitionConsumer:
         self._handle(self._core.release)
         return self.closed
 
-    def abort(self) -> Future[Progress]:
-        """Releases without waiting: unfinished messages return to the queue, even while a handler processes one."""
+    def abort(self, *, forced: bool = False) -> Future[Progress]:
+        """Releases without waiting: unfinished messages return to the queue, even while a handler processes one.
+
+        `forced` if the next holder may be waiting for the queue already. It would be sent whatever is not taken from
+        here on, so nothing more is taken to keep the order of what had come back.
+        """
+        self._forced = self._forced or forced
         self._handle(self._core.abort)
         return self.closed
 
@@ -272,8 +278,9 @@ class PartitionConsumer:
 
     @contained
     def _turn(self) -> None:
-        if self._core.close_wanted and self._returned is not None and self._returned.may_lack_some:
-            self._returned.take_rest(self._core.acks.committed, self._turn)
+        returned = self._returned if self._core.close_wanted and not self._forced else None
+        if returned is not None and returned.may_lack_some:
+            returned.take_rest(self._core.acks.committed, self._turn)
         else:
             self._handle(self._core.turn)
 
