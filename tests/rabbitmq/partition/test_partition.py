@@ -6,18 +6,21 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
+from urllib.parse import urlsplit
 
 import attrs
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from tests.consumers import take_in_vain
+from tests.faults.proxy import FaultProxy
 
 from cobalance.errors import ChannelLost, CobalanceError, QueueMismatch, QueueMissing, Unguarded
 from cobalance.rabbitmq import Queue
 from cobalance.rabbitmq.partition.acks import Progress
 from cobalance.rabbitmq.partition.delivery import Delivery
 from cobalance.rabbitmq.partition.partition import PartitionConsumer, PartitionEvent, PartitionState
+from cobalance.rabbitmq.partition.returned import WITHIN_MS
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 WAIT_S = 60
@@ -579,3 +582,49 @@ def test_a_holder_that_was_replaced_takes_nothing_past_its_waiting_successor(
     second.start()
     first.partition.abort(forced=True).result(WAIT_S)
     assert second.work(10) == list(range(10))
+
+
+def test_a_queue_is_not_free_while_its_rest_is_taken(
+    broker: BlockingChannel,
+    members: Callable[..., Member],
+    amqp_url: str,
+    quorum: Queue,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If its holder died then, whoever came next would be sent what follows before what is still held."""
+    publish(broker, quorum, 10)
+    take_in_vain(amqp_url, quorum.name, ahead=3)
+    first, second = members(quorum, 1, prefetch=3), members(quorum, 2)
+    first.start()
+    first.take(1)
+    channel: Any = first.partition._channel
+    cancel = channel.basic_cancel
+
+    def cancel_behind_another(*arguments: Any, **more: Any) -> None:
+        second.start()
+        cancel(*arguments, **more)
+
+    monkeypatch.setattr(channel, "basic_cancel", cancel_behind_another)
+    first.partition.abort().result(WAIT_S)
+    assert second.work(10) == list(range(10))
+
+
+def test_an_answer_that_comes_when_the_rest_is_no_longer_waited_for_ends_no_connection(
+    broker: BlockingChannel, amqp_url: str, quorum: Queue
+) -> None:
+    publish(broker, quorum, 10)
+    take_in_vain(amqp_url, quorum.name, ahead=6)
+    proxy = FaultProxy(urlsplit(amqp_url).port or 5672)
+    connection = BrokerConnection(proxy.through(amqp_url), "test/slow")
+    connection.connect()
+    try:
+        first = Member(connection, quorum, 1, prefetch=3)
+        first.start()
+        first.take(3)
+        proxy.delay(WITHIN_MS * 3 / 4, "to_client")  # the second answer comes too late
+        assert first.partition.abort().result(WAIT_S) == Progress(3, 0)
+        first.await_io()
+        assert connection.is_open
+    finally:
+        connection.close()
+        proxy.close()

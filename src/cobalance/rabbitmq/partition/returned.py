@@ -72,20 +72,24 @@ class Returned:
             self._finish()
         elif self._received < self._due:
             self._call_later(LOOK_AGAIN_MS, self._look)
-        elif self._channel.is_open:  # nothing is on its way, which would be put back by the cancellation
-            self._channel.basic_cancel(self._tag_of(self._consumers), callback=lambda _: self._consume(waiting))
+        elif self._channel.is_open:
+            self._consume(min(waiting, 2 ** (self._consumers - 1), MOST_AT_ONCE))
 
-    def _consume(self, waiting: int) -> None:
-        count = min(waiting, 2 ** (self._consumers - 1), MOST_AT_ONCE)
+    def _consume(self, count: int) -> None:
+        """Subscribes first, and cancels the last consumer then: the queue is never free for others meanwhile."""
         self._consumers += 1
-        self._due += count
         self._channel.basic_qos(prefetch_count=count)
         self._channel.basic_consume(
             self._queue,
             self._on_message,
             consumer_tag=self._tag_of(self._consumers),
-            callback=lambda _: self._look(),
+            callback=lambda _: self._go_over(count),
         )
+
+    def _go_over(self, count: int) -> None:
+        if self._channel.is_open:  # nothing is on its way to the last one, which would be put back now
+            self._due += count
+            self._channel.basic_cancel(self._tag_of(self._consumers - 1), callback=lambda _: self._look())
 
     def _tag_of(self, consumer: int) -> str:
         return self._tag if consumer == 1 else f"{self._tag}.{consumer:06}"
