@@ -628,3 +628,29 @@ def test_an_answer_that_comes_when_the_rest_is_no_longer_waited_for_ends_no_conn
     finally:
         connection.close()
         proxy.close()
+
+
+def test_a_smaller_prefetch_keeps_the_order_if_the_partition_is_asked_back_before_anything_has_arrived(
+    broker: BlockingChannel, members: Callable[..., Member], amqp_url: str, quorum: Queue
+) -> None:
+    for number in range(12):
+        broker.basic_publish("", quorum.name, b"%1000000d" % number, pika.BasicProperties(delivery_mode=2))
+    take_in_vain(amqp_url, quorum.name, ahead=10)
+    first, second = members(quorum, 1, prefetch=5), members(quorum, 2)
+    first.start()
+    first.partition.release().result(WAIT_S)
+    second.start()
+    assert second.work(12) == list(range(12))
+
+
+def test_what_waits_behind_another_consumer_is_given_up_at_once(
+    broker: BlockingChannel, members: Callable[..., Member], quorum: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is sent nothing, so there is nothing whose order it could spoil."""
+    publish(broker, quorum, 10)
+    first, second = members(quorum, 1, prefetch=3), members(quorum, 2)
+    first.start()
+    first.take(1)
+    second.start()
+    second.partition.release().result(WAIT_S)
+    assert "did not send all" not in caplog.text

@@ -25,6 +25,9 @@ shuffles what more than 32 consumers had.
 LOOK_AGAIN_MS = 5
 """Between two looks for what is on its way."""
 
+LOOKS_IN_VAIN = 3
+"""If nothing has come by then, another consumer has the queue."""
+
 WITHIN_MS = 2_000
 """A queue that stands still keeps no handover waiting for longer."""
 
@@ -43,6 +46,7 @@ class Returned:
     _has_all: bool = attrs.field(default=False, init=False)
     _consumers: int = attrs.field(default=1, init=False)
     _due: int = attrs.field(default=0, init=False)  # what the consumers so far are sent, if there is that much
+    _looks: int = attrs.field(default=0, init=False)
     _then: Callable[[], None] | None = attrs.field(default=None, init=False)
 
     def note(self, *, redelivered: bool) -> None:
@@ -52,8 +56,8 @@ class Returned:
 
     @property
     def may_lack_some(self) -> bool:
-        """Whether more may have come back than the prefetch let through."""
-        return not self._has_all and self._received >= self._prefetch
+        """Whether more may have come back than has arrived here."""
+        return not self._has_all
 
     def take_rest(self, acknowledged: int, then: Callable[[], None]) -> None:
         """Calls `then` when everything that came back was sent here. So many were acknowledged, and no more will be."""
@@ -71,7 +75,11 @@ class Returned:
         if self._has_all or not waiting:
             self._finish()
         elif self._received < self._due:
-            self._call_later(LOOK_AGAIN_MS, self._look)
+            self._looks += 1
+            if self._received or self._looks < LOOKS_IN_VAIN:
+                self._call_later(LOOK_AGAIN_MS, self._look)
+            else:
+                self._finish()
         elif self._channel.is_open:
             self._consume(min(waiting, 2 ** (self._consumers - 1), MOST_AT_ONCE))
 
