@@ -223,6 +223,18 @@ def test_a_blocking_broker_and_the_end_of_patience(amqp_url: str, topic: Topic) 
     assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"y"]
 
 
+def test_what_nobody_waits_for_any_more_is_not_kept_while_a_broker_blocks(amqp_url: str, topic: Topic) -> None:
+    """An alarm may last for hours, and each message that timed out has made room for another."""
+    with Publisher(amqp_url, topic, window=1) as publisher:
+        receive(publisher, spec.Connection.Blocked("low on memory"))
+        with impatient(publisher):
+            for _ in range(10):
+                with pytest.raises(PublishFailed, match="blocks publishers"):
+                    publisher.publish("a", b"x")
+        assert len(publisher._channel._held) <= 1
+        receive(publisher, spec.Connection.Unblocked())
+
+
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_blocking_broker_and_tasks(backend: str, amqp_url: str, topic: Topic) -> None:
     """The same for tasks; one that is cancelled while waiting frees its place."""

@@ -313,13 +313,18 @@ class ConfirmChannel:
         if message.settled:
             return
         if self._reopening:
-            self._held.append(message)
+            self._hold(message)
         elif not self._is_open:
             self._settle(message, refused(message, "the connection was lost before it could be sent"))
         elif self._connection.blocked or self._held or self._returned_messages:
-            self._held.append(message)
+            self._hold(message)
         else:
             self._publish(message)
+
+    def _hold(self, message: UnconfirmedMessage) -> None:
+        while self._held and self._held[0].settled:  # it was withdrawn, and the window has let in another
+            self._held.popleft()
+        self._held.append(message)
 
     def _publish(self, message: UnconfirmedMessage) -> None:
         partition = message.route(self.topic)
