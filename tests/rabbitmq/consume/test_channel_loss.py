@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from pika.exceptions import ChannelClosedByBroker, NoFreeChannels
-from tests.consumers import WITHIN_S, Place, Seen, bodies_in, channel, new_topic, place, take_in_vain, until
+from tests.consumers import SETTINGS, WITHIN_S, Place, Seen, bodies_in, channel, new_topic, place, take_in_vain, until
 from tests.names import unique
 
 from cobalance import servers
@@ -378,6 +378,30 @@ async def test_handovers_alone_take_no_message_to_the_delivery_limit(
         assert bodies_in(here.amqp_url, f"{topic.name}.dead") == []
     told = [it for it in caplog.messages if "3 messages are sent ahead" in it]
     assert len(told) == len(numbers)  # once for each member
+
+
+async def test_what_was_lost_to_a_member_that_waits_for_it_comes_to_that_one_in_order(here: Place) -> None:
+    """Such as after the process has stood still: by then its successor waits for the queue."""
+    begun, successor = anyio.Event(), Seen()
+
+    async def hang(_: Delivery) -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    async def handle(delivery: Delivery) -> None:
+        successor.note(delivery)
+
+    with new_topic(here.amqp_url, 1, "quorum") as topic, place(here.amqp_url) as elsewhere:
+        (queue,) = topic.queue_names
+        here.publish(topic, *"abcd")
+        take_in_vain(here.amqp_url, queue)
+        group, other = here.member(topic, hang, prefetch=1, settings=SETTINGS), elsewhere.member(topic, handle)
+        async with group:
+            await begun.wait()
+            async with other:
+                await until(lambda: other._workers[queue]._subscribed if queue in other._workers else None)
+                group.abort(queue, here.resources()[queue].token, "lost")  # what the engine calls, on its own thread
+                assert await successor.wait(4) == list("abcd")
 
 
 async def test_half_of_the_way_to_the_delivery_limit_is_told_once(
