@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,14 +15,17 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from tests.consumers import take_in_vain
 from tests.faults.proxy import FaultProxy
+from tests.faults.rabbitmq_servers import Leader
 
 from cobalance.errors import ChannelLost, CobalanceError, QueueMismatch, QueueMissing, Unguarded
 from cobalance.rabbitmq import Queue
+from cobalance.rabbitmq.partition import returned
 from cobalance.rabbitmq.partition.acks import Progress
 from cobalance.rabbitmq.partition.delivery import Delivery
 from cobalance.rabbitmq.partition.partition import PartitionConsumer, PartitionEvent, PartitionState
 from cobalance.rabbitmq.partition.returned import WITHIN_MS
 from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.servers import OwnRabbitMQ
 
 WAIT_S = 60
 
@@ -76,8 +80,8 @@ def members(amqp_url: str) -> Iterator[Callable[..., "Member"]]:
     """Makes consumers, each on a connection of its own."""
     connections: list[BrokerConnection] = []
 
-    def make(queue_: Queue, token: int = 1, **arguments: object) -> Member:
-        connection = BrokerConnection(amqp_url, f"test/{token}")
+    def make(queue_: Queue, token: int = 1, *, url: str = amqp_url, **arguments: object) -> Member:
+        connection = BrokerConnection(url, f"test/{token}")
         connection.connect()
         connections.append(connection)
         return Member(connection, queue_, token, **arguments)
@@ -654,3 +658,25 @@ def test_what_waits_behind_another_consumer_is_given_up_at_once(
     second.start()
     second.partition.release().result(WAIT_S)
     assert "did not send all" not in caplog.text
+
+
+def test_a_leader_that_is_silent_for_a_moment_does_not_say_that_nothing_came_back(
+    private_rabbitmq: OwnRabbitMQ, members: Callable[..., Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RabbitMQ answers for it that there is nothing, as it does for a queue that is empty."""
+    url = private_rabbitmq.url
+    monkeypatch.setattr(returned, "WITHIN_MS", WAIT_S * 1000)  # how long it is silent, a busy machine decides
+    with pika.BlockingConnection(pika.URLParameters(url)) as plain:
+        declare(plain.channel(), QUORUM)
+        publish(plain.channel(), QUORUM, 10)
+    take_in_vain(url, QUORUM.name, ahead=6)
+    first, second = members(QUORUM, 1, prefetch=3, url=url), members(QUORUM, 2, url=url)
+    first.start()
+    first.take(3)
+    with Leader(private_rabbitmq, QUORUM.name).silent():
+        closed = first.partition.abort()
+        with suppress(TimeoutError):
+            closed.result(1)  # some answers come meanwhile
+    closed.result(WAIT_S)
+    second.start()
+    assert second.work(10) == list(range(10))

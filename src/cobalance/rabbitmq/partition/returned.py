@@ -72,8 +72,11 @@ class Returned:
 
     def _counted(self, frame: Any) -> None:
         waiting = frame.method.message_count
-        if self._has_all or not waiting:
+        is_known = waiting or frame.method.consumer_count  # its leader: a silent one counts not even us
+        if self._has_all or (is_known and not waiting):
             self._finish()
+        elif not is_known:
+            self._call_later(LOOK_AGAIN_MS, self._look)
         elif self._received < self._due:
             self._looks += 1
             if self._received or self._looks < LOOKS_IN_VAIN:
