@@ -77,6 +77,30 @@ def test_what_is_with_a_consumer_that_is_not_counted_is_not_pruned(private_rabbi
         assert finish_first(url, old) == b"precious"
 
 
+def test_what_is_with_an_active_consumer_is_not_pruned_after_an_election(
+    private_rabbitmq: OwnRabbitMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a leader the queue seems to be empty. With the next one, a consumer that is not active is not counted."""
+    url = private_rabbitmq.url
+    with new_topic(url, 1, "quorum") as topic:
+        (old,) = topic.queue_names
+        put_in(url, old)
+        grow_topic(url, topic.name, 2)
+        leader = Leader(private_rabbitmq, old)
+
+        def while_gone(*arguments: Any) -> QueueState:
+            with leader.gone():
+                return read_state(*arguments)
+
+        with channel(url) as it:
+            next(it.consume(old))
+            with monkeypatch.context() as patch:
+                patch.setattr(queue_state, "read_state", while_gone)
+                assert prune_topic(url, topic.name) == {old: False}
+        assert finish_first(url, old) == b"precious"
+        assert prune_topic(url, topic.name) == {old: True}
+
+
 def test_looking_for_messages_leaves_their_order_alone(amqp_url: str) -> None:
     """They were with a consumer before, and the leader does not say that they are there."""
     with new_topic(amqp_url, 1, "quorum") as topic:

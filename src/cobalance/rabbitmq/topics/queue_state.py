@@ -124,15 +124,28 @@ def _has_no_first_message(channel: BlockingChannel, stream: str) -> bool:
 
 
 def _is_unused_by_others(channel: BlockingChannel, queue: str) -> bool:
-    """An answer that counts our own consumer is the leader's."""
+    """An answer that counts a consumer is the leader's. Where one at a time is active, ours is not counted beside another:
+    so it is cancelled, and the leader has to be there before and after.
+    """
     came: list[object] = []
     channel.basic_qos(prefetch_count=MOST_RETURNED)
-    channel.basic_consume(queue, lambda *message: came.append(message))
+    for _ in range(2):
+        tag = channel.basic_consume(queue, lambda *message: came.append(message))
+        _await_leader(channel, queue)
+        state = declared_state(channel, queue)  # behind what was on its way to us, which a cancellation would put back
+        channel.connection.process_data_events(0)
+        if came or state != QueueState(0, 1):
+            return False
+        channel.basic_cancel(tag)
+        if declared_state(channel, queue) != QueueState(0, 0):
+            return False
+    return True
+
+
+def _await_leader(channel: BlockingChannel, queue: str) -> None:
     for _ in range(MOST_LOOKS):
-        state = declared_state(channel, queue)
-        if state.consumers:
-            channel.connection.process_data_events(0)
-            return not came and state == QueueState(0, 1)
+        if declared_state(channel, queue).consumers:
+            return
         time.sleep(LOOK_S)
     raise _unknown(queue)
 
