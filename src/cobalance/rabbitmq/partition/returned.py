@@ -1,8 +1,8 @@
 """Keeps the order of what quorum queues got back, where a consumer's prefetch is smaller than an earlier one's.
 
 A quorum queue keeps what comes back ahead of everything else, in the order of the returns. A consumer whose prefetch is
-smaller than what came back has only the beginning of it. Gave it that back as it is, the rest would be in front. So
-before its channel is closed, the rest is taken as well: on the same channel, since what one channel has goes back in
+smaller than what came back has only the beginning of it, and if it gave that back as it is, the rest would be in front.
+So before its channel is closed, the rest is taken as well: on the same channel, since what one channel has goes back in
 the order of its consumers (3.10: of their tags, 4.0: of their subscriptions).
 """
 
