@@ -87,13 +87,16 @@ class Returned:
             self._consume(min(waiting, 2 ** (self._consumers - 1), MOST_AT_ONCE))
 
     def _consume(self, count: int) -> None:
-        """Subscribes first, and cancels the last consumer then: the queue is never free for others meanwhile."""
+        """Subscribes first, and cancels the last consumer then: the queue is never free for others meanwhile, as of all
+        that wait the one with the highest priority is next.
+        """
         self._consumers += 1
         self._channel.basic_qos(prefetch_count=count)
         self._channel.basic_consume(
             self._queue,
             self._on_message,
             consumer_tag=self._tag_of(self._consumers),
+            arguments={"x-priority": self._consumers - 1},
             callback=lambda _: self._go_over(count),
         )
 
