@@ -48,7 +48,7 @@ def run_demo(options: DemoOptions, console: Console | None = None) -> bool:
         CobalanceError: servers were not available, or the story stopped before its end.
     """
     console = console or Console(width=None if sys.stdout.isatty() else NARROWEST)
-    shown = _shower(options)
+    shown = _browser_for(options)
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="cobalance-demo-"))
     keep = options.keep
@@ -76,7 +76,7 @@ def run_demo(options: DemoOptions, console: Console | None = None) -> bool:
     return not verdict.failures
 
 
-def _shower(options: DemoOptions) -> Callable[[Servers, str, Console], AbstractContextManager[None]]:
+def _browser_for(options: DemoOptions) -> Callable[[Servers, str, Console], AbstractContextManager[None]]:
     if not options.dashboard:
         return lambda *_: nullcontext()
     from cobalance.demo.browser import shown_in_a_browser

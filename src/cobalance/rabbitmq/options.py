@@ -10,7 +10,7 @@ from cobalance.coordinator.open import check_redis_url, check_transport
 from cobalance.errors import UsageError
 from cobalance.limits import check_callable, check_flag, check_integer, check_kind, check_names, check_number
 from cobalance.names import validate_name
-from cobalance.rabbitmq.model.batches import Batch
+from cobalance.rabbitmq.model.batches import MOST_MESSAGES, Batch
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.model.stream_settings import StreamSettings
@@ -83,7 +83,7 @@ def _prefix(name: str, value: object) -> None:
 
 
 CHECKS: dict[str, Check] = {
-    "prefetch": _count(1, SHORT),  # 0 would mean unlimited
+    "prefetch": _count(1, MOST_MESSAGES),  # 0 would mean unlimited
     "ack_every": _count(1, 1_000_000_000),
     "ack_interval_ms": partial(check_number, least=0.1, most=DAY_MS),
     "refresh_ms": _count(1, DAY_MS),

@@ -32,6 +32,7 @@ from cobalance.errors import (
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.consume.dead_letter_target import target_of
 from cobalance.rabbitmq.consume.republishing import EXPIRATION, USER_ID, encoding_of, republished
+from cobalance.rabbitmq.model.batches import MOST_MESSAGES
 from cobalance.rabbitmq.model.headers import DEATHS, as_name, as_number, as_text, last_death
 from cobalance.rabbitmq.model.topic import Topic, partition_named
 from cobalance.rabbitmq.partition.delivery import EXCHANGE, ROUTING_KEY
@@ -61,9 +62,6 @@ RabbitMQ 4 drops a message that a quorum queue has delivered 20 times without an
 MOST_AT_ONCE = 5_000
 """RabbitMQ sends no more ahead than are needed or so many, since they fill the memory. Of more letters than that, looking
 at a few may change the order."""
-
-MOST_PREFETCHED = 65_535
-"""AMQP has no larger number for it, except 0: all."""
 
 SILENCE_S = 2.0
 """If nothing arrives for this long, RabbitMQ is asked whether anything will."""
@@ -333,7 +331,7 @@ def _deal_with_each(
     queue = dead_letter_queue(topic)
     failure: CobalanceError | None = None
     publishes, count_settled = False, 0
-    channel.basic_qos(prefetch_count=at_once if at_once <= MOST_PREFETCHED else 0)
+    channel.basic_qos(prefetch_count=at_once if at_once <= MOST_MESSAGES else 0)  # 0 is all
     for place, (method, properties, body) in zip(range(count), _arriving(channel, queue), strict=False):
         if place >= number and not publishes:
             break

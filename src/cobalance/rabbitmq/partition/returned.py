@@ -15,12 +15,9 @@ from typing import Any
 import attrs
 from pika.channel import Channel
 
-log = logging.getLogger("cobalance.rabbitmq")
+from cobalance.rabbitmq.model.batches import MOST_MESSAGES
 
-MOST_AT_ONCE = 65_535
-"""One more message tells in most cases. Each step takes twice as many as the one before, as AMQP allows: RabbitMQ
-shuffles what more than 32 consumers had.
-"""
+log = logging.getLogger("cobalance.rabbitmq")
 
 LOOK_AGAIN_MS = 5
 """Between two looks for what is on its way."""
@@ -84,7 +81,8 @@ class Returned:
             else:
                 self._finish()
         elif self._channel.is_open:
-            self._consume(min(waiting, 2 ** (self._consumers - 1), MOST_AT_ONCE))
+            # One more tells in most cases. Steps double, since RabbitMQ shuffles what more than 32 consumers had.
+            self._consume(min(waiting, 2 ** (self._consumers - 1), MOST_MESSAGES))
 
     def _consume(self, count: int) -> None:
         """Subscribes first, and cancels the last consumer then: the queue is never free for others meanwhile, as of all

@@ -40,7 +40,7 @@ BACKOFF_S = Backoff(0.05, 2.0)
 NO_ANSWER = "no answer in time"
 
 AFFECTED = "3."
-"""How the versions begin that confuse these numbers: https://github.com/rabbitmq/rabbitmq-server/pull/12236."""
+"""How the versions begin that confuse these numbers; the README of `streams` has the source."""
 
 
 @attrs.define(eq=False)

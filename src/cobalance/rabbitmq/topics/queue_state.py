@@ -27,7 +27,7 @@ MOST_LOOKS = 20
 """A leader that was silent is asked again this often, which takes five seconds."""
 
 MOST_RETURNED = 1_000
-"""A quorum queue puts what is returned behind what came back before and was not sent again, so all of that is taken."""
+"""As many as may have come back: taking fewer would change their order (`partition/returned.py`)."""
 
 LOOK_S = 0.05
 """The pause between two looks for our own consumer."""
