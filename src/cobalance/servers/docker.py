@@ -93,6 +93,10 @@ class ContainerServer:
         self._engine_side.reload()
         return str(self._engine_side.status) == "exited"
 
+    def log(self) -> str:
+        """The server's log."""
+        return str(self._engine_side.logs().decode(errors="replace"))
+
     def log_tail(self) -> str:
         """The last lines of the server's log, for error messages."""
         return str(self._engine_side.logs(tail=20).decode(errors="replace"))

@@ -114,6 +114,10 @@ class PrivateRabbitMQ:
             shutil.rmtree(self._data)
         self.start()
 
+    def log(self) -> str:
+        """The server's log."""
+        return "".join(it.read_text(errors="replace") for it in self.process.folder.rglob("*.log"))
+
     def control(self, *arguments: str) -> None:
         """Runs `rabbitmqctl` against it. Raises with the command's output if it fails."""
         command = [str(self._program.server.parent / "rabbitmqctl"), *arguments]

@@ -43,7 +43,6 @@ from cobalance.rabbitmq.topics.layouts import LayoutSource, Look
 from cobalance.rabbitmq.topics.management import unacknowledged_counts
 from cobalance.rabbitmq.topics.own_queues import own_numbers
 from cobalance.servers import OwnRabbitMQ, RabbitMQServer
-from cobalance.servers.rabbitmq import PrivateRabbitMQ
 
 pytestmark = pytest.mark.anyio
 
@@ -488,9 +487,7 @@ async def test_a_group_at_rest_costs_rabbitmq_no_connection_and_no_error(
     private_rabbitmq: OwnRabbitMQ, looks: list[tuple[str, ...] | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often it looks whether its topic has grown, before as after that. Growth is noticed all the same."""
-    if not isinstance(private_rabbitmq, PrivateRabbitMQ):
-        pytest.skip("its log is in a container")
-    url, folder = private_rabbitmq.url, private_rabbitmq.process.folder
+    url = private_rabbitmq.url
     monkeypatch.setattr(layouts, "REST_S", Backoff(600.0, 600.0))
     seen: list[Delivery] = []
 
@@ -499,7 +496,7 @@ async def test_a_group_at_rest_costs_rabbitmq_no_connection_and_no_error(
         parameters, now = pika.URLParameters(url), unique("now")
         parameters.client_properties = {"connection_name": now}
         pika.BlockingConnection(parameters).close()
-        while now not in (log := "".join(it.read_text() for it in folder.rglob("*.log"))):
+        while now not in (log := private_rabbitmq.log()):
             pass  # the timeout of the test is the limit
         return log
 
