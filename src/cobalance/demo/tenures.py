@@ -67,7 +67,7 @@ class Tenures:
         held, active = Counter(self.owners.values()), self.members
         loads = [held[member] for member in active]
         return (
-            len(active) == members
+            len(active) == members == len(self.ownership.members)  # nobody is leaving, which would start another change
             and set(held) <= active
             and len(self._present) == resources
             and not self.pending
