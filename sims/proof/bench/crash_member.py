@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from cobalance.rabbitmq.consume import process_identity
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
 from cobalance.settings import GroupSettings
 
@@ -29,6 +30,8 @@ async def consume(group: str, topic: str, redis_url: str, amqp_url: str, options
     """Consumes until it is killed."""
     chosen = json.loads(options)
     settings = GroupSettings(**chosen["settings"])
+    if chosen["apart"]:
+        process_identity.own_process = str
     member = ConsumerGroup(
         group,
         topic,

@@ -116,14 +116,14 @@ class Crashes:
     """One group of so many processes, of which one after the other is killed."""
 
     def __init__(
-        self, redis_url: str, amqp_url: str, *, members: int, partitions: int, kind: str, detect: bool
+        self, redis_url: str, amqp_url: str, *, members: int, partitions: int, kind: str, detect: bool, apart: bool
     ) -> None:
         self._members, self._amqp_url = members, amqp_url
         name = f"crashes-{uuid.uuid4().hex[:8]}"
         self._topic = create_topic(amqp_url, Topic(name, partitions, kind))  # type: ignore[arg-type]  # checked there
         self._coordinator = Coordinator(open_transport(redis_url), name)
         self._coordinator.create(SETTINGS)
-        options = json.dumps({"settings": attrs.asdict(SETTINGS), "crash_detection": detect})
+        options = json.dumps({"settings": attrs.asdict(SETTINGS), "crash_detection": detect, "apart": apart})
         self._team = Team([name, name, redis_url, amqp_url, options])
         self._load = Load(amqp_url, self._topic.queue_names)
 
@@ -197,6 +197,7 @@ def main(arguments: Sequence[str]) -> int:
                     partitions=options.partitions or max(12, members),
                     kind=kind,
                     detect=not options.without,
+                    apart=options.apart,
                 )
                 try:
                     gaps = sorted(gap for round_ in crashes.gaps_ms(options.rounds) for gap in round_)
@@ -221,6 +222,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kinds", nargs="+", default=["classic", "quorum"])
     parser.add_argument("--partitions", type=int, help="default: 12, or one for each member")
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--apart", action="store_true", help="as if each process had a machine of its own")
     parser.add_argument("--without", action="store_true", help="without crash detection, to compare")
     return parser
 

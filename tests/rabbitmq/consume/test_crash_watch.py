@@ -15,12 +15,16 @@ from cobalance.coordinator.requests import Header, Request, Suspect, Vouch
 from cobalance.rabbitmq.consume.crash_watch import (
     LOOK_EVERY_MS,
     LOOKS,
+    LOOKS_IF_GONE,
     MOST_LIVES,
     MOST_LOOKS,
     WITHIN_MS,
     CrashWatch,
     Suspicion,
 )
+from cobalance.rabbitmq.consume.last_will import Will
+
+WILL = Will("a", "amqp", "its process")
 
 
 def silent(at_ms: int) -> Sight:
@@ -29,7 +33,7 @@ def silent(at_ms: int) -> Sight:
 
 def test_only_the_last_look_of_a_row_may_end_the_session() -> None:
     """The others only look, and all compare with what the first one saw."""
-    suspicion = Suspicion("a", "amqp")
+    suspicion = Suspicion(WILL)
     asked = []
     for number in range(LOOKS):
         asked.append(suspicion.next_look())
@@ -39,9 +43,29 @@ def test_only_the_last_look_of_a_row_may_end_the_session() -> None:
     assert asked[-1].last_look_ms == (LOOKS - 2) * LOOK_EVERY_MS
 
 
+def test_of_a_process_that_is_gone_two_looks_are_enough() -> None:
+    """They follow at once; the kernel is asked before each, since a process takes a while to end."""
+    ends = iter([False, True])
+    suspicion = Suspicion(WILL, lambda process: process == "its process" and next(ends))
+    first = suspicion.next_look()
+    assert (first.within_ms, suspicion.saw(silent(0))) == (0, LOOK_EVERY_MS)
+    last = suspicion.next_look()
+    assert (last.within_ms, last.seen, suspicion.saw(silent(1))) == (WITHIN_MS, "1/2/3", 0)
+
+
+def test_a_process_that_is_gone_is_not_ended_by_one_look() -> None:
+    """Redis is asked twice whether the member calls."""
+    suspicion = Suspicion(WILL, lambda _: True)
+    looks = []
+    for number in range(LOOKS_IF_GONE):
+        looks.append(suspicion.next_look().within_ms)
+        assert suspicion.saw(silent(number)) == 0
+    assert looks == [0, WITHIN_MS]
+
+
 def test_a_long_pause_begins_the_row_anew() -> None:
     """Redis or this process stood still meanwhile."""
-    suspicion = Suspicion("a", "amqp")
+    suspicion = Suspicion(WILL)
     at_ms = 0
     for pause_ms in (0, LOOK_EVERY_MS, WITHIN_MS + 1, WITHIN_MS):
         at_ms += pause_ms
@@ -53,14 +77,14 @@ def test_a_long_pause_begins_the_row_anew() -> None:
 
 def test_signs_of_life_are_looked_at_ever_more_rarely() -> None:
     """The connections of a process that dies are closed one after the other."""
-    suspicion = Suspicion("a", "amqp")
+    suspicion = Suspicion(WILL)
     pauses = [suspicion.saw(Sight("ALIVE", "", number)) for number in range(MOST_LIVES)]
     assert pauses == [*(LOOK_EVERY_MS << number for number in range(1, MOST_LIVES)), None]
 
 
 def test_a_sign_of_life_begins_the_row_anew() -> None:
     """What was seen before it counts no more."""
-    suspicion = Suspicion("a", "amqp")
+    suspicion = Suspicion(WILL)
     for number in range(LOOKS - 1):
         suspicion.saw(silent(number))
     suspicion.saw(Sight("ALIVE", "", LOOKS))
@@ -70,12 +94,12 @@ def test_a_sign_of_life_begins_the_row_anew() -> None:
 @pytest.mark.parametrize("verdict", ["ENDED", "GONE", "UNVOUCHED", "RECOVERING"])
 def test_other_verdicts_are_final(verdict: str) -> None:
     """There is nothing to look at, or it must not be ended early."""
-    assert Suspicion("a", "amqp").saw(Sight(verdict, "", 1)) is None
+    assert Suspicion(WILL).saw(Sight(verdict, "", 1)) is None
 
 
 def test_a_row_that_is_never_complete_is_given_up() -> None:
     """The session decides."""
-    suspicion = Suspicion("a", "amqp")
+    suspicion = Suspicion(WILL)
     pauses = [suspicion.saw(silent(number * 2 * WITHIN_MS)) for number in range(MOST_LOOKS)]
     assert pauses.count(None) == 1
     assert pauses[-1] is None
@@ -99,7 +123,7 @@ def test_several_members_are_looked_at_in_turn() -> None:
     done = {it: threading.Event() for it in "abcx"}
     watch = CrashWatch(group.coordinator)
     for it, decided in done.items():
-        watch.suspect(it, "amqp", decided.set)
+        watch.suspect(Will(it, "amqp"), decided.set)
     assert all(it.wait(30) for it in done.values())
     assert set(group.holders().values()) == {"d"}
 
@@ -128,6 +152,6 @@ def test_many_that_have_died_at_once_are_all_ended() -> None:
     watch = CrashWatch(Slow(group))
     done = {it: threading.Event() for it in [*ids, *(f"gone{number}" for number in range(30))]}
     for it, decided in done.items():
-        watch.suspect(it, "amqp", decided.set)
+        watch.suspect(Will(it, "amqp"), decided.set)
     assert all(it.wait(60) for it in done.values())
     assert group.loads() == {}

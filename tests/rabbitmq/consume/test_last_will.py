@@ -16,7 +16,8 @@ from tests.names import unique
 from tests.rabbitmq.wire.test_shortages import NO_FILE, NO_THREAD, Shortage
 
 from cobalance.rabbitmq.consume import last_will
-from cobalance.rabbitmq.consume.last_will import ENOUGH_CHANNELS, LastWill, wills_queue
+from cobalance.rabbitmq.consume.last_will import ENOUGH_CHANNELS, LastWill, Will, wills_queue
+from cobalance.rabbitmq.consume.process_identity import own_process
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.wire.connection import BrokerConnection
@@ -41,9 +42,9 @@ class Process:
         self.connection.connect()
         self.will = LastWill(wills, self.connection, url, self._hear)
 
-    def _hear(self, member: str, connection: str, done: Callable[[], object]) -> None:
-        assert connection == f"connection of {member}"
-        self.heard.put(member)
+    def _hear(self, will: Will, done: Callable[[], object]) -> None:
+        assert will.process == own_process()
+        self.heard.put(will.member)
         done()
 
     def die(self) -> None:
@@ -67,7 +68,7 @@ class Village:
 
     async def keep(self, it: Process, member: str) -> None:
         """Returns when RabbitMQ has this will."""
-        it.will.keep(member, f"connection of {member}")
+        it.will.keep(member, "amqp")
         await self.wait_kept(member)
 
     async def wait_kept(self, member: str, times: int = 1) -> None:
@@ -109,7 +110,7 @@ async def test_a_new_will_takes_the_place_of_the_one_before(village: Village) ->
     assert b.heard.empty()
 
 
-@pytest.mark.parametrize("body", [b"", b" ", b"\xff", b"a", b"b.1 connection of b.1"])
+@pytest.mark.parametrize("body", [b"", b" ", b"\xff", b"a", b"b.1 amqp", b"b.1 amqp its process"])
 async def test_what_is_no_will_of_this_process_costs_it_nothing(village: Village, body: bytes) -> None:
     """Anything may publish to any queue. It neither ends the connection nor takes the place of the will."""
     a, b = village.process(), village.process()
@@ -133,7 +134,7 @@ async def test_a_will_is_kept_once_there_is_a_thread_or_a_connection_for_it(
     for kind, method, error in ((ServiceThread, "start", NO_THREAD), (IOLoop, "__init__", NO_FILE)):
         shortage = Shortage(monkeypatch, kind, method, error)
         shortage.lasts = True
-        a.will.keep(f"{kind.__name__}.1", f"connection of {kind.__name__}.1")
+        a.will.keep(f"{kind.__name__}.1", "amqp")
         assert await anyio.to_thread.run_sync(shortage.met.wait, PATIENCE_S)
         shortage.lasts = False
         await village.wait_kept(f"{kind.__name__}.1")
@@ -167,7 +168,7 @@ async def test_a_will_waits_for_somebody_who_hears_it(village: Village) -> None:
 async def test_what_is_not_looked_after_is_handed_on(village: Village) -> None:
     """The one who looks may die as well."""
     a, b = village.process(), village.process()
-    b.will._on_heard = lambda member, *_: b.heard.put(member)
+    b.will._on_heard = lambda will, _: b.heard.put(will.member)
     await village.keep(b, "b.1")
     await village.keep(a, "a.1")
     a.die()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from cobalance.coordinator.client import Coordinator
     from cobalance.group.engine import Engine
+    from cobalance.rabbitmq.consume.last_will import Will
     from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 log = logging.getLogger("cobalance.rabbitmq")
@@ -82,13 +83,13 @@ class CrashDetection:
             self._guarded = False
             self._engine.vouching.withdraw()
 
-    def _suspect(self, member: str, connection: str, done: Callable[[], object]) -> None:
+    def _suspect(self, will: Will, done: Callable[[], object]) -> None:
         if monotonic_ms() >= self._looks_from:
-            self._watch.suspect(member, connection, done)
+            self._watch.suspect(will, done)
             return
         log.debug(
             "group %s: nobody looks at member %s, since this process was cut off, too: its session decides",
-            *(self._coordinator.group, member),
+            *(self._coordinator.group, will.member),
         )
         done()
 

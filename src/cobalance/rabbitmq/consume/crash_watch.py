@@ -10,7 +10,8 @@ Of many members a few are looked at in turn, and the others wait: the looks at e
 
 The row is the moment that a living process has to connect again which has lost all its connections at once. A pause
 that becomes too long does not count: Redis or this process stood still, and perhaps the member with it. So on a busy
-machine the moment gets longer.
+machine the moment gets longer. A process of which this machine's kernel knows that it is gone connects no more: two
+looks, one right after the other, make a row then.
 """
 
 from __future__ import annotations
@@ -23,17 +24,19 @@ from typing import TYPE_CHECKING
 
 from cobalance.coordinator.requests import Suspect
 from cobalance.errors import CobalanceError
+from cobalance.rabbitmq.consume.process_identity import is_gone
 from cobalance.threads.log_lines import ServiceThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cobalance.coordinator.client import Coordinator, Sight
+    from cobalance.rabbitmq.consume.last_will import Will
 
 log = logging.getLogger("cobalance.rabbitmq")
 
-LOOKS = 4
-"""In a row, all silent."""
+LOOKS, LOOKS_IF_GONE = 4, 2
+"""In a row, all silent; the fewer if the process is gone for certain."""
 
 LOOK_EVERY_MS = 4
 """The pause between two looks: a row takes three of them, and what the calls take."""
@@ -52,12 +55,13 @@ MOST_LOOKS = 100
 
 
 class Suspicion:
-    """The looks at one member, without I/O. ``next_look`` says what to ask; ``saw`` takes the answer, and says how long
+    """The looks at one member, without calls. ``next_look`` says what to ask; ``saw`` takes the answer, and says how long
     to wait before the next look, or None if there is none.
     """
 
-    def __init__(self, member: str, connection: str) -> None:
-        self.member, self._connection = member, connection
+    def __init__(self, will: Will, is_gone: Callable[[str], bool] = is_gone) -> None:
+        self.member, self._connection = will.member, will.connection
+        self._process, self._looks_for, self._is_gone = will.process, is_gone, False
         self._looks = self._lives = self._in_row = 0
         self._seen, self._last_ms = "", 0
 
@@ -66,7 +70,8 @@ class Suspicion:
         return self._in_row > 0
 
     def next_look(self) -> Suspect:
-        is_last = self._in_row >= LOOKS - 1
+        self._is_gone = self._is_gone or self._looks_for(self._process)
+        is_last = self._in_row >= (LOOKS_IF_GONE if self._is_gone else LOOKS) - 1
         return Suspect(
             member=self.member,
             connection=self._connection,
@@ -84,7 +89,7 @@ class Suspicion:
         in_time = sight.now_ms - self._last_ms <= WITHIN_MS
         self._in_row = self._in_row + 1 if self._in_row and in_time else 1
         self._seen, self._last_ms = sight.seen, sight.now_ms
-        return LOOK_EVERY_MS
+        return 0 if self._is_gone else LOOK_EVERY_MS
 
     def _lives_on(self) -> int | None:
         self._lives += 1
@@ -101,10 +106,10 @@ class CrashWatch:
         self._due: deque[tuple[float, Suspicion, Callable[[], object]]] = deque()
         self._running = False
 
-    def suspect(self, member: str, connection: str, done: Callable[[], object]) -> None:
-        """Looks soon at a member that has lost this connection; calls `done` when that is decided, or cannot be."""
+    def suspect(self, will: Will, done: Callable[[], object]) -> None:
+        """Looks soon at a member whose will was delivered; calls `done` when that is decided, or cannot be."""
         with self._lock:
-            self._due.append((time.monotonic(), Suspicion(member, connection), done))
+            self._due.append((time.monotonic(), Suspicion(will), done))
             first, self._running = not self._running, True
         if first:
             try:

@@ -27,12 +27,14 @@ import threading
 import uuid
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
+import attrs
 from pika import exceptions as pika_errors
 from pika.spec import BasicProperties
 
 from cobalance.errors import CobalanceError, Unreachable
+from cobalance.rabbitmq.consume import process_identity
 from cobalance.rabbitmq.model.queues import Argument, Queue
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.wire.failures import channel_lost, loss_reason
@@ -82,13 +84,33 @@ def _will_queue(wills: Queue) -> Queue:
     return Queue(f"last-will {uuid.uuid4().hex}", {**arguments, **target})
 
 
+@attrs.frozen
+class Will:
+    """What the message says: whose it is, which of its connections is gone once it is delivered, and which process
+    (``process_identity.py``) that was.
+    """
+
+    member: str
+    connection: str
+    process: str = ""
+
+    def encode(self) -> bytes:
+        return f"{self.member} {self.connection} {self.process}".encode()
+
+    @classmethod
+    def decode(cls, body: bytes) -> Self | None:
+        """None of what is no will."""
+        words = body.decode(errors="replace").split(" ", 2)
+        return cls(*words) if len(words) == len(attrs.fields(cls)) and all(words[:2]) else None
+
+
 class LastWill:
     """Keeps this member's will with RabbitMQ, and receives those of others. Any thread, unless noted.
 
     Args:
         connection: the one on which the member consumes, so that the will tells of its end.
-        on_heard: called with a member whose will was delivered, which of its connections is gone, and with what to call
-            once that was looked after; on the I/O thread.
+        on_heard: called with a will that was delivered, and with what to call once that was looked after; on the I/O
+            thread.
     """
 
     def __init__(
@@ -96,7 +118,7 @@ class LastWill:
         wills: Queue,
         connection: BrokerConnection,
         amqp_url: str,
-        on_heard: Callable[[str, str, Callable[[], object]], None],
+        on_heard: Callable[[Will, Callable[[], object]], None],
     ) -> None:
         self._wills, self._connection, self._url, self._on_heard = wills, connection, amqp_url, on_heard
         self._lock = threading.Lock()
@@ -105,7 +127,7 @@ class LastWill:
         self._channel: Channel | None = None
         self._queue = ""
         self._held: int | None = None
-        self._written: tuple[Channel, str] | None = None
+        self._written: tuple[Channel, Will] | None = None
         """What was published last, to be received on which channel."""
         self._turn = 0
         self._refused = ""
@@ -174,7 +196,7 @@ class LastWill:
             self._publish(admin)
 
     def _publish(self, admin: Admin) -> None:
-        channel, will = self._channel, f"{self._member} {self._of}"
+        channel, will = self._channel, Will(self._member, self._of, process_identity.own_process())
         if channel is None or not self._member or self._is_over or self._written == (channel, will):
             return
         admin.call(self._queue, lambda it: _publish(it, self._queue, will))
@@ -225,15 +247,15 @@ class LastWill:
     def _hold(self, channel: Channel, method: Any, properties: object, body: bytes) -> None:
         """The new will takes the place of the one before."""
         del properties
-        member, _, connection = body.decode(errors="replace").partition(" ")
-        if not connection or _process(member) != _process(self._member):
+        will = Will.decode(body)
+        if will is None or _process(will.member) != _process(self._member):
             channel.basic_ack(method.delivery_tag)
             log.debug("%s: a message in its queue is no will of its own", self._connection.name)
             return
         if self._held is not None:
             channel.basic_ack(self._held)
         self._held = method.delivery_tag
-        log.debug("%s: RabbitMQ keeps the last will of member %s", self._connection.name, member)
+        log.debug("%s: RabbitMQ keeps the last will of member %s", self._connection.name, will.member)
 
     def _hear(self, channel: Channel, method: Any, properties: object, body: bytes) -> None:
         del properties
@@ -242,11 +264,11 @@ class LastWill:
             if channel.is_open:
                 channel.basic_ack(method.delivery_tag)
 
-        member, _, connection = body.decode(errors="replace").partition(" ")
-        if not connection or _process(member) == _process(self._member):  # ours, of the connection before
+        will = Will.decode(body)
+        if will is None or _process(will.member) == _process(self._member):  # ours, of the connection before
             acknowledge()
         else:
-            self._on_heard(member, connection, lambda: self._connection.submit(acknowledge))
+            self._on_heard(will, lambda: self._connection.submit(acknowledge))
 
     def _renew(self, turn: int) -> None:
         if turn == self._turn and self._channel is not None:
@@ -271,7 +293,7 @@ def _process(member: str) -> str:
     return member.rpartition(".")[0]
 
 
-def _publish(channel: Any, queue: str, will: str) -> None:
+def _publish(channel: Any, queue: str, will: Will) -> None:
     """Not persistent, so that RabbitMQ's restart delivers no will."""
     channel.confirm_delivery()
     channel.basic_publish("", queue, will.encode(), BasicProperties(delivery_mode=1))
