@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cobalance.rabbitmq.partition.acks import AckTracker, Flush, Progress
+from cobalance.rabbitmq.partition.tag_set import TagSet
 
 
 def delivered(count: int, every: int = 50) -> AckTracker:
@@ -226,3 +227,40 @@ def apply_to_broker(flush: Flush, held: set[int], finished: set[int]) -> None:
         settled = {tag for tag in held if tag <= flush.ack}
         assert settled <= finished
         held -= settled
+
+
+def test_what_overtakes_costs_no_more_the_more_it_is() -> None:
+    """Millions may finish while one message is tried again: each flush is about what is new, and nothing is kept of each."""
+    tracker = AckTracker(ahead=True)
+    tracker.deliver(2_001)
+    for first in range(2, 2_002, 100):
+        for tag in range(first, first + 100):
+            tracker.done(tag)
+        assert tracker.flush().singles == tuple(range(first, first + 100))
+        assert not tracker._newly_ahead
+        assert len(tracker._ahead._starts) == len(tracker._left_broker._starts) == 1
+    tracker.done(1)
+    assert tracker.flush() == Flush((), 1)
+    assert (tracker.progress, len(tracker._ahead), len(tracker._left_broker)) == (Progress(2_001, 2_001), 0, 0)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "pop_run", "discard_up_to", "gap_before"]), st.integers(1, 24))))
+def test_a_tag_set_is_a_set(steps: list[tuple[str, int]]) -> None:
+    it, model = TagSet(), set[int]()
+    for what, tag in steps:
+        if what == "add":
+            it.add(tag)
+            model.add(tag)
+        elif what == "pop_run" and tag - 1 not in model:
+            end = it.pop_run(tag)
+            gone = set(range(tag, end + 1))
+            assert gone <= model
+            assert end + 1 not in model
+            model -= gone
+        elif what == "discard_up_to":
+            it.discard_up_to(tag)
+            model = {other for other in model if other > tag}
+        elif what == "gap_before":
+            assert it.gap_before(tag) == max(set(range(tag + 1)) - model)
+        assert {other for other in range(26) if other in it} == model
+        assert (len(it), it.last) == (len(model), max(model, default=0))

@@ -1,8 +1,8 @@
 """Tracks which acknowledgements a tenure owes the broker.
 
 Delivery tags count 1, 2, 3 … on a channel with one consumer, so the tracker needs no map: everything up to `delivered`
-was handed to the handler, everything up to `settled` is finished without a gap, and the few that finished ahead of an
-older one wait in a set. Only the gapless prefix is acknowledged, by one frame for all of it: if the process died, the
+was handed to the handler, everything up to `settled` is finished without a gap, and what finished ahead of an older one
+is kept in a set (`tag_set.py`). Only the gapless prefix is acknowledged, by one frame for all of it: if the process died, the
 broker would redeliver from the first unfinished message on, and order would hold.
 
 With `ahead`, messages may wait for a retry while others overtake them, and those that overtake are acknowledged one by
@@ -13,6 +13,8 @@ acknowledged manually, in any order, are treated the same way.
 from collections.abc import Collection
 
 import attrs
+
+from cobalance.rabbitmq.partition.tag_set import TagSet
 
 
 @attrs.frozen
@@ -50,9 +52,10 @@ class AckTracker:
         """How many were acknowledged."""
         self._ackable = 0
         self._acked = 0
-        self._ahead: set[int] = set()
+        self._ahead = TagSet()
+        self._newly_ahead: list[int] = []  # since the last flush with `ahead`
         self._covered = -1  # everything up to here was settled by `done_up_to`
-        self._rejected: set[int] = set()  # of those ahead: the broker no longer holds them
+        self._left_broker = TagSet()  # of those ahead: rejected, or acknowledged one by one
         self._rejects: list[int] = []
         self._given_up: set[int] = set()  # not settled: on their way to the dead letters, or kept
         self._kept: set[int] = set()  # could not be sent there, and will be redelivered
@@ -67,7 +70,7 @@ class AckTracker:
         They count as not delivered, down to the last one that was settled, or is on its way to the dead letters.
         """
         before = max(self.delivered - count, self.settled)
-        self.delivered = max(self._ahead | (self._given_up - self._kept) | {before})
+        self.delivered = max(before, self._ahead.last, *(self._given_up - self._kept))
         self._kept = {tag for tag in self._kept if tag <= self.delivered}
         for tag in range(before + 1, self.delivered + 1):
             self.put_back(tag)
@@ -99,7 +102,7 @@ class AckTracker:
         """Leaves the message to the broker, to be dead-lettered or dropped. Returns whether a flush is due by count."""
         self._check(tag)
         self._rejects.append(tag)
-        self._rejected.add(tag)
+        self._left_broker.add(tag)
         self._settle(tag)
         return self._is_due
 
@@ -150,10 +153,19 @@ class AckTracker:
         """Returns what to send now, and counts it as sent."""
         rejects, self._rejects = tuple(self._rejects), []
         ack = self._ackable if self._ackable > self._acked else None
-        singles = tuple(sorted(self._ahead - self._rejected)) if self.ahead else ()
-        self._rejected.update(singles)
+        singles = self._singles()
         self._acked, self.committed = self._ackable, self._finished
         return Flush(rejects, ack, singles)
+
+    def _singles(self) -> tuple[int, ...]:
+        """What finished ahead and the broker still holds, if that is to be acknowledged, too."""
+        self._newly_ahead = [tag for tag in self._newly_ahead if tag > self.settled and tag not in self._left_broker]
+        if not self.ahead:
+            return ()
+        singles, self._newly_ahead = tuple(sorted(self._newly_ahead)), []
+        for tag in singles:
+            self._left_broker.add(tag)
+        return singles
 
     @property
     def _finished(self) -> int:
@@ -172,15 +184,12 @@ class AckTracker:
             raise ValueError(f"delivery {tag} was settled before, or never handed out")
 
     def _settle(self, tag: int) -> None:
-        self._ahead.add(tag)
-        while self.settled + 1 in self._ahead:
-            self.settled += 1
-            self._ahead.remove(self.settled)
-            self._advance(self.settled)
-
-    def _advance(self, tag: int) -> None:
-        # An ack must name a tag that the broker still holds, so for a rejected tag it stays at the one before.
-        if tag in self._rejected:
-            self._rejected.remove(tag)
-        else:
-            self._ackable = tag
+        if tag > self.settled + 1:
+            self._ahead.add(tag)
+            self._newly_ahead.append(tag)
+            return
+        before, self.settled = self.settled, self._ahead.pop_run(tag + 1)
+        held = self._left_broker.gap_before(self.settled)  # an ack must name a tag that the broker still holds
+        if held > before:
+            self._ackable = held
+        self._left_broker.discard_up_to(self.settled)
