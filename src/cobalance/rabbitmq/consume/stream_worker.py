@@ -199,6 +199,9 @@ class StreamWorker(PartitionWorker):
 
     async def _seek(self, start: Start) -> None:
         self._place(await offset_before(self._streams.connection, self.queue.name, start))
+        offset = self._uncommitted()
+        if offset is not None:  # what is passed over would come again after a crash, and nothing else may come for long
+            await self._commit(offset)
         if self._seeking == start:
             self._seeking = None
 
