@@ -1,7 +1,10 @@
 """Publishing with confirms: nothing is lost silently, order is kept, and every failure states its outcome."""
 
 import asyncio
+import logging
+import signal
 import socket
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -463,6 +466,66 @@ def test_a_future_that_its_owner_cancels(amqp_url: str, topic: Topic) -> None:
         publisher.publish("a", b"y")
         assert publisher.flush()
     assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"x", b"x", b"y"]
+
+
+class Interrupted(BaseException):
+    """What a signal handler raises: a soft time limit, or Ctrl-C in a notebook."""
+
+
+def interrupt(*_: object) -> None:
+    raise Interrupted
+
+
+def test_a_call_that_a_signal_interrupts_gives_its_place_back(amqp_url: str, topic: Topic) -> None:
+    """It waits for room in the window, and is not sent."""
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with Publisher(amqp_url, topic, window=1) as publisher:
+            receive(publisher, spec.Connection.Blocked("low on memory"))
+            publisher.publish("a", b"x", wait=False)
+
+            def interrupt_who_waits() -> None:
+                while not publisher._channel.window.is_wanted():
+                    pass
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+            threading.Thread(target=interrupt_who_waits, daemon=True).start()
+            with pytest.raises(Interrupted):
+                publisher.publish("a", b"interrupted")
+            receive(publisher, spec.Connection.Unblocked())
+            publisher.publish("a", b"y")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"x", b"y"]
+
+
+def test_a_call_that_fails_on_its_way_out_gives_its_place_back(
+    amqp_url: str, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has room in the window, and was not handed to the connection."""
+    with Publisher(amqp_url, topic, window=1) as publisher:
+        monkeypatch.setattr(publisher._channel._connection, "submit", interrupt)
+        with pytest.raises(Interrupted):
+            publisher.publish("a", b"interrupted")
+        monkeypatch.undo()
+        publisher.publish("a", b"y")
+    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"y"]
+
+
+def test_a_callback_that_ends_its_thread(amqp_url: str, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
+    """Not the publisher's: it is logged, others are told, and publishing goes on."""
+    told = threading.Event()
+    with Publisher(amqp_url, topic, window=1) as publisher, caplog.at_level(logging.ERROR, "cobalance.rabbitmq"):
+        receive(publisher, spec.Connection.Blocked("low on memory"))
+        future = publisher.publish("a", b"x", wait=False)
+        future.add_done_callback(lambda _: sys.exit("by mistake"))
+        future.add_done_callback(lambda _: told.set())
+        receive(publisher, spec.Connection.Unblocked())
+        publisher.publish("a", b"y")
+        assert told.wait(WAIT_S)
+    assert "SystemExit: by mistake" in caplog.text
+    with pytest.raises(SystemExit):  # on its own thread it ends what it means to
+        future.add_done_callback(lambda _: sys.exit("on purpose"))
 
 
 def test_waiting_for_a_future_in_a_task_and_giving_up(amqp_url: str, topic: Topic) -> None:

@@ -247,12 +247,15 @@ def test_blocked_and_unblocked_are_told(amqp_url: str) -> None:
         assert not connection.blocked
 
 
-def test_a_failing_job_ends_the_connection_and_says_so(amqp_url: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", [ZeroDivisionError, SystemExit])
+def test_a_failing_job_ends_the_connection_and_says_so(
+    amqp_url: str, caplog: pytest.LogCaptureFixture, kind: type[BaseException]
+) -> None:
     """An I/O thread that dies unnoticed would be worse than any loss. The log says where it failed."""
     heard = queue.SimpleQueue[str]()
 
     def fail() -> None:
-        raise ZeroDivisionError("a bug")
+        raise kind("a bug")
 
     with connected(amqp_url, on_lost=heard.put) as connection:
         connection.submit(fail)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Any
 
 from cobalance.errors import PublishFailed, ServerError
+
+log = logging.getLogger("cobalance.rabbitmq")
 
 
 class Outcome(Future[int]):
@@ -33,6 +38,22 @@ class Outcome(Future[int]):
         error = super().exception(timeout)
         self._seen()
         return error
+
+    def add_done_callback(self, fn: Callable[[Future[int]], Any]) -> None:
+        """See `concurrent.futures.Future`. What `fn` raises is logged, `SystemExit` on the publisher's thread included."""
+        caller = threading.get_ident()
+
+        def call(outcome: Future[int]) -> None:
+            try:
+                fn(outcome)
+            except Exception:
+                raise
+            except BaseException:  # concurrent.futures lets it through, and others are still to be told
+                if threading.get_ident() == caller:
+                    raise
+                log.exception("a callback of a published message's future has ended like a thread: it only ends itself")
+
+        super().add_done_callback(call)
 
     def _seen(self) -> None:
         if self.unseen is not None and self.done():

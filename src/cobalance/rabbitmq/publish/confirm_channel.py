@@ -187,11 +187,15 @@ class ConfirmChannel:
 
     def send(self, message: UnconfirmedMessage) -> Future[int]:
         """Sends the message after those sent before it, in the caller's place in the window; never blocks."""
-        message.partition = message.route(self.topic)
         with self._lock:
             self._unsettled += 1
-        if not self._connection.submit(lambda: self._write(message)):
-            self._settle(message, refused(message, "the connection is gone"))
+        try:
+            message.partition = message.route(self.topic)
+            if not self._connection.submit(lambda: self._write(message)):
+                self._settle(message, refused(message, "the connection is gone"))
+        except BaseException:  # what a signal handler raises
+            self.withdraw(message)
+            raise
         return message.outcome
 
     def withdraw(self, message: UnconfirmedMessage) -> None:
@@ -432,14 +436,16 @@ class ConfirmChannel:
         self.window.leave()
         if error is not None and not message.watched:
             self.failures.add(message.outcome, error)
-        if error is None:
-            message.outcome.set_result(message.partition)
-        else:
-            message.outcome.set_exception(error)
-        with self._quiet:
-            self._unsettled -= 1
-            self._settled += 1
-            self._quiet.notify_all()
+        try:
+            if error is None:
+                message.outcome.set_result(message.partition)
+            else:
+                message.outcome.set_exception(error)
+        finally:  # whatever its callbacks raise
+            with self._quiet:
+                self._unsettled -= 1
+                self._settled += 1
+                self._quiet.notify_all()
 
 
 def _ms_until(moment: float) -> int:

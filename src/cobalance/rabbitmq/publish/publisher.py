@@ -164,9 +164,11 @@ class Publisher(_Publishing):
         turn = self._channel.window.enter()
         try:
             turn.result(self._timeout_ms / 1000)
-        except TimeoutError:
+        except BaseException as error:  # what a signal handler raises, too
             self._channel.window.give_up(turn)
-            raise _no_room(self._timeout_ms) from None
+            if isinstance(error, TimeoutError):
+                raise _no_room(self._timeout_ms) from None
+            raise
 
     def _wait(self, message: UnconfirmedMessage) -> None:
         try:

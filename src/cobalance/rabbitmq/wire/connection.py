@@ -243,7 +243,9 @@ class BrokerConnection:
         try:
             self._start(loop, parameters, opened)
             loop.start()
-        except Exception as error:  # the reason of the loss, which is reported
+        except (
+            BaseException
+        ) as error:  # the reason of the loss, which is reported; also of a SystemExit, which would end silently
             if opened.done() or shortage(error) is None:
                 logger.exception("the I/O thread of %r failed: please report this", self)
             self._reason = f"the I/O thread failed: {error!r}"
@@ -334,7 +336,7 @@ class BrokerConnection:
         for job in (*first, *jobs):
             try:
                 job()
-            except Exception:
+            except BaseException:
                 logger.exception("a job of %r failed after its end: please report this", self)
 
     def _close(self) -> None:
