@@ -43,11 +43,16 @@ class OwnCode:
     @contextmanager
     def task(self) -> Iterator[None]:
         """Marks this task as one of them, and shields it from cancellations around the group."""
+        with self.inner_task(), anyio.CancelScope(shield=True):
+            yield
+
+    @contextmanager
+    def inner_task(self) -> Iterator[None]:
+        """Marks this task, which ends before one of them does."""
         task = anyio.get_current_task().id
         self._tasks.add(task)
         try:
-            with anyio.CancelScope(shield=True):
-                yield
+            yield
         finally:
             self._tasks.discard(task)
 

@@ -13,8 +13,10 @@ import anyio.from_thread
 import anyio.lowlevel
 import attrs
 import pytest
-from tests.consumers import SETTINGS, Place, Seen, bodies_in, new_topic, until
+from tests.consumers import PATIENT, SETTINGS, WITHIN_S, Place, Seen, bodies_in, new_topic, place, until
 
+from cobalance import BlockingConsumerGroup
+from cobalance.errors import UsageError
 from cobalance.group.tenure import Tenure
 from cobalance.rabbitmq import Delivery
 from cobalance.rabbitmq.model.batches import Batch
@@ -446,3 +448,76 @@ async def test_an_exception_that_is_not_true_is_a_failure_as_any_other(
     told = [it for it in caplog.records if it.name == "cobalance.rabbitmq" and it.levelno == logging.ERROR]
     assert ["in fail\n" in str(it.exc_text) for it in told] == [True]
     assert "s3cret" not in caplog.text + str([it.exc_info for it in told])
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "in order": {},
+    "by key": {"order": "key", "key": lambda it: it.body},
+    "parked": {"retries": Retries(2, mode="park", key=lambda it: it.body)},
+}
+
+
+@pytest.mark.parametrize("how", ["leave", "stop"])
+@pytest.mark.parametrize("where", ["handler", "on_failure"])
+@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+async def test_leaving_where_it_would_wait_for_itself_is_refused(
+    here: Place, options: dict[str, Any], where: str, how: str
+) -> None:
+    """In whichever task the program's code runs."""
+    refused = anyio.Event()
+
+    async def leave() -> None:
+        with pytest.raises(UsageError, match="wait for itself"):
+            await getattr(member, how)()
+        refused.set()
+
+    async def handle(_: Delivery) -> None:
+        if where == "handler":
+            await leave()
+        elif not refused.is_set():
+            raise ZeroDivisionError
+
+    async def on_failure(_: Delivery, __: Exception) -> None:
+        await leave()
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, "x")
+        member = here.member(topic, handle, on_failure=on_failure, **{"retries": SOON, **options})
+        await member.start()
+        await refused.wait()
+        await member.stop()
+
+
+@pytest.mark.parametrize("where", ["handler", "on_failure"])
+@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+def test_leaving_in_a_thread_where_it_would_wait_for_itself_is_refused(
+    amqp_url: str, options: dict[str, Any], where: str
+) -> None:
+    """The same without async."""
+    refused = threading.Event()
+
+    def leave() -> None:
+        with pytest.raises(UsageError, match="wait for itself"):
+            member.leave()
+        refused.set()
+
+    def handle(_: Delivery) -> None:
+        if where == "handler":
+            leave()
+        elif not refused.is_set():
+            raise ZeroDivisionError
+
+    with place(amqp_url) as here, new_topic(amqp_url) as topic:
+        here.publish(topic, "x")
+        member = BlockingConsumerGroup(
+            here.group,
+            topic,
+            handle,
+            amqp_url=amqp_url,
+            redis_url=here.redis_url,
+            settings=PATIENT,
+            on_failure=lambda _, __: leave(),
+            **{"retries": SOON, **options},
+        )
+        with member:
+            assert refused.wait(WITHIN_S)

@@ -254,6 +254,7 @@ class ConsumerGroup(Streaming):
             log_exceptions=self.log_exceptions,
             most_ms=self.own.max_processing_ms,
             send=send,
+            own_thread=self._own_code.in_thread,
         )
         self._keys = KeySettings.of(order, concurrency, key, self._retries, on_error, batched=batch is not None)
         self._places = Room(self._keys.concurrency)
@@ -616,12 +617,13 @@ class ConsumerGroup(Streaming):
         self._wakeup.notify()
 
     async def _call_own(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        try:
-            await call()
-        except BaseException as error:
-            if not is_cancellation(error):
-                self._note_error(error)
-            raise
+        with self._own_code.inner_task():
+            try:
+                await call()
+            except BaseException as error:
+                if not is_cancellation(error):
+                    self._note_error(error)
+                raise
 
     def by_key(self, worker: PartitionWorker) -> ByKey | None:
         """What works a partition's messages side by side; None if they are worked in order."""
@@ -632,7 +634,8 @@ class ConsumerGroup(Streaming):
         return ByKey(worker, self._serve, key_of=self._keys.key_of, places=places, most=most)
 
     async def _serve(self, slot: Slot) -> None:
-        await self._handling.serve(slot, self._call_handler)
+        with self._own_code.inner_task():
+            await self._handling.serve(slot, self._call_handler)
 
     def share(self) -> Share:
         """Room for the unfinished messages of one tenure."""

@@ -61,10 +61,12 @@ class FailurePolicy:
         log_exceptions: bool,
         most_ms: int,
         send: SendDeadLetter,
+        own_thread: Callable[[Callable[[], Any]], Callable[[], Any]],
     ) -> None:
         self._group, self._manual, self._retries, self._on_error = group, manual, retries, on_error
         self._on_failure: Any = on_failure
         self._log_exceptions, self._most_ms, self._send = log_exceptions, most_ms, send
+        self._own_thread = own_thread
         self._explained = ""  # the last unexpected result that was explained
 
     def hung(self) -> HandlerHung:
@@ -250,7 +252,7 @@ class FailurePolicy:
 
     async def _call(self, delivery: Delivery, error: Exception, worker: PartitionWorker) -> None:
         call = partial(self._on_failure, delivery, error)
-        result = call() if is_async(self._on_failure) else await in_thread(call)
+        result = call() if is_async(self._on_failure) else await in_thread(self._own_thread(call))
         if inspect.isawaitable(result):
             await worker.tenure.work.call(result)
 
