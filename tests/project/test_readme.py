@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import runpy
@@ -17,6 +18,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 import redis
+from tests import cli_process
 from tests.programs import EXAMPLES, create_group, no_topic, programs
 from tests.readme_sections import DOCUMENTS, MARKED, README, READMES, ROOT, SECTIONS, code_blocks, read, renewed
 
@@ -188,11 +190,17 @@ def test_commands_exist(command: str) -> None:
     words = shlex.split(command, comments=True)[1:]
     options = [word for word in words if word.startswith("--")]
     verb = [word for word in words[:2] if word in _VERBS]
-    ended = subprocess.run(
-        [sys.executable, "-m", "cobalance.cli", *verb, "--help"], capture_output=True, text=True, check=True
-    )
+    shown = help_of(*verb)
     for option in options:
-        assert option in ended.stdout
+        assert option in shown
+
+
+@functools.cache
+def help_of(*verb: str) -> str:
+    """What a command says of itself."""
+    ended = cli_process.cobalance(*verb, "--help")
+    assert ended.code == 0, ended.err
+    return ended.out
 
 
 _VERBS = (
