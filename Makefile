@@ -6,8 +6,11 @@ UNIT = tests/coordinator tests/member tests/rabbitmq tests/testing \
 	--ignore tests/coordinator/test_large_groups.py --ignore-glob 'tests/coordinator/test_*_properties.py'
 ARGS =
 # Tests mostly wait, so four processes run them, a file at a time, each with servers of its own; where servers are given, they
-# are shared, and one process runs them all. A process that crashes is not replaced, since xdist may wait for ever for what was left.
+# are shared, and one process runs them all. tests/conftest.py has the order of the files. A process that crashes is not replaced, since
+# xdist may wait for ever for what was left.
 WORKERS = $(if $(COBALANCE_REDIS_URL)$(COBALANCE_AMQP_URL),0,4)
+BY_FILE = --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+SPREAD = --numprocesses $(WORKERS) $(BY_FILE)
 
 # The tests start the library in hundreds of processes, which would all compile it anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -26,11 +29,11 @@ unit: .venv/.up-to-date ## the quick tests, without servers
 	$(PYTHON) -m pytest --numprocesses 2 -m 'not server and not thorough and not campaign and not long_campaign' $(UNIT) $(ARGS)
 
 test: .venv/.up-to-date ## the tests, with servers of their own
-	$(PYTHON) -m pytest --numprocesses $(WORKERS) --dist loadfile --max-worker-restart 0 $(ARGS)
+	$(PYTHON) -m pytest $(SPREAD) $(ARGS)
 
 # More of what `make test` looks at: other Luas, more examples, seeds and stories.
 thorough: .venv/.up-to-date ## the long forms of quick tests, which CI runs, too
-	$(PYTHON) -m pytest --numprocesses $(WORKERS) --dist loadfile --max-worker-restart 0 -m 'thorough and not campaign' $(ARGS)
+	$(PYTHON) -m pytest $(SPREAD) -m 'thorough and not campaign' $(ARGS)
 
 # The short forms of the long campaigns below, which CI runs before the tests. Most keep one processor busy, or none, so two files run
 # at a time; those on Spark share one Spark, which takes what it can get.
@@ -38,7 +41,7 @@ CAMPAIGNS = $(PYTHON) -m pytest -m 'campaign and not long_campaign' -o faulthand
 campaigns: .venv/.up-to-date ## the long tests that CI runs before `make test`
 ifeq ($(strip $(ARGS)),)
 	code=0; \
-	$(CAMPAIGNS) --numprocesses $(if $(filter 0,$(WORKERS)),0,2) --dist loadfile --max-worker-restart 0 --ignore tests/spark || code=1; \
+	$(CAMPAIGNS) --numprocesses $(if $(filter 0,$(WORKERS)),0,2) $(BY_FILE) --ignore tests/spark || code=1; \
 	$(CAMPAIGNS) tests/spark || code=1; \
 	exit $$code
 else

@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 
@@ -56,14 +57,20 @@ ON_SERVERS = {"redis", "cluster", "rabbitmq", "tcp", "unix"}
 """Parameters of tests that run in this process, too."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what takes a server, before `-m` is looked at."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    """Marks what takes a server, before `-m` is looked at. Then the files that wait most begin, those on servers and on
+    Spark, and each kind with the files of most tests, so that short files without a wait are left for the end.
+    """
     for item in items:
         given = getattr(item, "callspec", None)
         parameters = {it for it in given.params.values() if isinstance(it, str)} if given else set()
         if ON_SERVERS & parameters or SERVERS & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.server)
+    yield
+    tests = Counter(item.path for item in items)
+    waiting = {it.path for it in items if it.get_closest_marker("server") or "spark" in getattr(it, "fixturenames", ())}
+    items.sort(key=lambda it: (it.path not in waiting, -tests[it.path], it.path))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
