@@ -5,10 +5,10 @@ CODE = $(wildcard src sims tests examples)
 UNIT = tests/coordinator tests/member tests/rabbitmq tests/testing \
 	--ignore tests/coordinator/test_large_groups.py --ignore-glob 'tests/coordinator/test_*_properties.py'
 ARGS =
-# Tests mostly wait, so four processes run them, a file at a time, each with servers of its own; where servers are given, they
-# are shared, and one process runs them all. tests/conftest.py has the order of the files. A process that crashes is not replaced, since
-# xdist may wait for ever for what was left.
-WORKERS = $(if $(COBALANCE_REDIS_URL)$(COBALANCE_AMQP_URL),0,4)
+# Tests mostly wait, so six processes run them, three for each of two processors, a file at a time, each with servers
+# of its own; where servers are given, they are shared, and one process runs them all. tests/conftest.py has the order of the files. A
+# process that crashes is not replaced, since xdist may wait for ever for what was left.
+WORKERS = $(if $(COBALANCE_REDIS_URL)$(COBALANCE_AMQP_URL),0,6)
 BY_FILE = --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 SPREAD = --numprocesses $(WORKERS) $(BY_FILE)
 
