@@ -380,7 +380,8 @@ async def test_acknowledging_by_hand_frees_nothing_but_the_message(here: Place, 
         taken[delivery.body.decode()] = delivery
 
     here.publish(topic, "a1", "a2", "b1")
-    async with here.member(topic, handle, **BY_KEY, ack="manual") as member:
+    own = MemberSettings(drain_timeout_ms=1_000)  # all of which it waits for the acknowledgement of a1
+    async with here.member(topic, handle, **BY_KEY, ack="manual", member=own) as member:
         await until(lambda: len(taken) == 3)
         member.ack(taken["a2"])
         member.ack(taken["b1"])
