@@ -223,7 +223,7 @@ _VERBS = (
         "history",
     }
     | {"configure", "delete", "resume", "repair", "trust-offsets", "reset-offsets", "grow", "prune"}
-    | {"sims", "run", "campaign", "sweep", "journal", "calibrate", "tune", "report", "speed", "scenarios"}
+    | {"sims", "run", "campaign", "sweep", "journal", "calibrate", "tune", "verify", "report", "speed", "scenarios"}
 )
 
 

@@ -63,6 +63,8 @@ class Pauses:
     """``None`` if there are too few."""
     median_ms: Interval | None = None
     sigma: Interval | None = None
+    noticed_by: tuple[float, float] = (0.0, 0.0)
+    """How the logarithm of the share that is noticed rises with the logarithms of the median and of sigma."""
 
 
 def describe(told: Mapping[int, LatenessReports], interval_ms: int, assumed: LogNormal) -> Pauses:
@@ -87,18 +89,23 @@ def describe(told: Mapping[int, LatenessReports], interval_ms: int, assumed: Log
         late=data.late,
         covered_hours=hours,
         per_member_hour=_rate(data, mu, sigma, known),
+        noticed_by=_noticed_by(data, mu, sigma),
         length=LogNormal(round(math.exp(mu), 2), round(sigma, 4)),
         median_ms=around_log(mu, known[0, 0]),
         sigma=around_log(math.log(sigma), known[1, 1]),
     )
 
 
-def _rate(data: _Data, mu: float, sigma: float, known: Floats) -> Interval:
-    """The number of pauses, including unnoticed ones, depends on how long pauses are: so does its interval."""
+def _noticed_by(data: _Data, mu: float, sigma: float) -> tuple[float, float]:
     h = 0.01
     by_mu = math.log(data.exposure(mu + h, sigma) / data.exposure(mu - h, sigma)) / (2 * h)
     by_sigma = math.log(data.exposure(mu, sigma * math.exp(h)) / data.exposure(mu, sigma * math.exp(-h))) / (2 * h)
-    slope = np.array([by_mu, by_sigma])
+    return by_mu, by_sigma
+
+
+def _rate(data: _Data, mu: float, sigma: float, known: Floats) -> Interval:
+    """The number of pauses, including unnoticed ones, depends on how long pauses are: so does its interval."""
+    slope = np.array(_noticed_by(data, mu, sigma))
     variance = math.inf if math.isinf(known[0, 0]) else 1 / data.late + float(slope @ known @ slope)
     return around_log(math.log(data.late / data.exposure(mu, sigma) * HOUR_MS), variance)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from cobalance_sims.calibrate.parameter import Parameter
 
 CHURN, KNOWN, PAGE = "churn.json", "calibration.json", "calibration.txt"
+CHECK = "check.json"
+"""How the churn compares with its journal: written by verify/check.py."""
 
 RULES = f"""\
 How it is decided. A distribution of drains takes {ENOUGH} that are known exactly; those cut short (forced, given up, called off)
@@ -69,7 +72,12 @@ def page(calibration: Calibration) -> str:
 def _table(parameters: list[Parameter]) -> list[str]:
     rows = [("PARAMETER", "VALUE", "95 % INTERVAL", "BASIS", "SEEN")]
     rows += [(it.name, _value(it.value), _interval(it.interval), it.basis, f"{it.observations:,}") for it in parameters]
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    return table(rows)
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from cobalance_sims import histogram
 from cobalance_sims.records import SIM
 from cobalance_sims.report.before_after import before_after
-from cobalance_sims.report.choices import Tuned
+from cobalance_sims.report.choices import CheckedFigure, CostInterval, Tuned
 from cobalance_sims.report.effects import SETTING_WORDS, effects
 from cobalance_sims.report.page import Section, Table, Tile, page
 from cobalance_sims.report.sensitivity import sensitivity
@@ -24,7 +24,8 @@ from cobalance_sims.report.words import count, duration, number, share
 
 def sections(materials: Sequence[Material]) -> list[Section]:
     """Recommendations first, then what they were made from."""
-    found = [_recommendation(Tuned.read(it.tuned)) for it in materials if it.tuned]
+    tuned = [Tuned.read(it.tuned) for it in materials if it.tuned]
+    found = [section for it in tuned for section in (*([_mismatch(it)] if it.mismatches else []), _recommendation(it))]
     observed = [it for it in materials if not it.tuned]
     found += [section for it in observed for section in _observed(it)]
     return [_distinct(section, at) for at, section in enumerate(found)]
@@ -167,8 +168,50 @@ def _recommendation(tuned: Tuned) -> Section:
         text=text,
         code=tuned.command,
         figures=_there(before_after(tuned), front(tuned), sensitivity(tuned)),
-        tables=(_settings_table(tuned), _costs_table(tuned)),
+        tables=(_settings_table(tuned), _costs_table(tuned), *([_check_table(tuned)] if tuned.figures else [])),
     )
+
+
+def _mismatch(tuned: Tuned) -> Section:
+    """Stands before the recommendation, since it decides whether that is worth anything."""
+    text = "Simulated under the settings that were in force, the churn shows other figures than the journal it was calibrated from."
+    return Section(
+        title="Do not trust this: the churn does not do what its journal shows",
+        text=" ".join([text, *tuned.mismatches]),
+        tiles=tuple(_checked_tile(it) for it in tuned.figures if it.agreement == "differs"),
+    )
+
+
+def _checked_tile(it: CheckedFigure) -> Tile:
+    predicted = "" if it.predicted is None else f"; the churn shows {_with_interval(it.predicted)}"
+    return Tile(
+        number(it.observed or 0.0), f"{it.name.replace('_', ' ')}, {it.unit}, in the journal{predicted}", "alarm"
+    )
+
+
+_AGREEMENTS = {"agrees": "agrees", "differs": "differs", "unknown": "too few to tell"}
+
+
+def _check_table(tuned: Tuned) -> Table:
+    rows = tuple(
+        (
+            f"{it.name.replace('_', ' ')}, {it.unit}",
+            "" if it.observed is None else number(it.observed),
+            "" if it.predicted is None else _with_interval(it.predicted),
+            _AGREEMENTS.get(it.agreement, it.agreement),
+        )
+        for it in tuned.figures
+    )
+    return Table(
+        "The churn beside its journal",
+        ("", "journal", "churn", ""),
+        rows,
+        "The churn was simulated under the settings in force; intervals hold 95 of 100 journals of this length.",
+    )
+
+
+def _with_interval(it: CostInterval) -> str:
+    return number(it.value) if it.low == it.high else f"{number(it.value)} ({number(it.low)} to {number(it.high)})"
 
 
 def _settings_table(tuned: Tuned) -> Table:
@@ -185,11 +228,7 @@ def _costs_table(tuned: Tuned) -> Table:
         cost = choice.costs.get(name)
         if cost is None:
             return ""
-        return (
-            number(cost.value)
-            if cost.low == cost.high
-            else f"{number(cost.value)} ({number(cost.low)} to {number(cost.high)})"
-        )
+        return _with_interval(cost)
 
     names = list(tuned.today.costs)
     rows = tuple(

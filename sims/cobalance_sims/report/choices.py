@@ -47,6 +47,29 @@ class Sensitivity:
     chosen: float | None
 
 
+@attrs.frozen
+class CheckedFigure:
+    """One figure of the predictive check."""
+
+    name: str
+    unit: str
+    observed: float | None
+    predicted: CostInterval | None
+    agreement: str
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> CheckedFigure:
+        """Reads it as verify/check.py writes it."""
+        predicted = found["predicted"]
+        return cls(
+            str(found["name"]),
+            str(found["unit"]),
+            found["observed"],
+            CostInterval.of(predicted) if predicted else None,
+            str(found["agreement"]),
+        )
+
+
 @attrs.frozen(kw_only=True)
 class Tuned:
     """The results of one search."""
@@ -64,6 +87,10 @@ class Tuned:
     command: str
     limits: Mapping[str, float]
     units: Mapping[str, str]
+    mismatches: tuple[str, ...] = ()
+    """In what the churn does not do what its journal shows."""
+    figures: tuple[CheckedFigure, ...] = ()
+    """The journal's figures beside the churn's; none for a churn that was not calibrated."""
 
     @property
     def named(self) -> tuple[Choice, ...]:
@@ -103,6 +130,8 @@ def _read(found: Mapping[str, Any]) -> Tuned:
         command=str(found.get("command", "") or ""),
         limits={str(name): float(limit) for name, limit in found.get("limits", {}).items()},
         units={str(name): str(unit) for name, unit in found.get("units", {}).items()},
+        mismatches=tuple(map(str, found.get("check", {}).get("mismatches", ()))),
+        figures=tuple(map(CheckedFigure.of, found.get("check", {}).get("figures", ()))),
     )
 
 

@@ -5,7 +5,7 @@ A batch that a worker returns is bound to Spark's columns by position alone, so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -56,6 +56,12 @@ def struct_array(record: Record, rows: Sequence[Sequence[Any]]) -> Any:
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(record.columns)
     arrays = [_array(column, values) for column, values in zip(record.columns, columns, strict=True)]
     return pa.StructArray.from_arrays(arrays, fields=list(arrow_struct(record)))
+
+
+def maps_read(record: Record, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as Arrow gives it, with its maps as such: Arrow makes lists of pairs of them."""
+    maps = {it.name for it in record.columns if it.type == "map<int,long>"}
+    return {name: dict(value or ()) if name in maps else value for name, value in row.items()}
 
 
 def _arrow_field(column: Column) -> Any:

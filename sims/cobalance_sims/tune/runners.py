@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -48,6 +48,7 @@ class OnSpark:
     def __call__(self, asked: Sequence[Asked]) -> list[Outcome]:
         from cobalance_sims.spark.balance import slots
         from cobalance_sims.spark.errors import spark_errors
+        from cobalance_sims.spark.schemas import maps_read
         from cobalance_sims.spark.simulation import simulated
         from cobalance_sims.spark.sweep import core_count
 
@@ -58,10 +59,4 @@ class OnSpark:
             results = simulated(self.spark, rows, tasks, [False] * len(rows))
             found = results.select("outcome.*").toArrow().to_pylist()
         self._cost_s = sum(row["cpu_s"] or 0.0 for row in found) / max(len(found), 1) or GUESS_S
-        return [_with_maps(row) for row in found]
-
-
-def _with_maps(row: Mapping[str, Any]) -> Outcome:
-    """Arrow gives a map as a list of pairs."""
-    maps = {it.name for it in OUTCOME.columns if it.type == "map<int,long>"}
-    return {name: dict(value or ()) if name in maps else value for name, value in row.items()}
+        return [maps_read(OUTCOME, row) for row in found]

@@ -12,7 +12,7 @@ import attrs
 from cobalance.errors import UsageError
 from cobalance.settings import GroupSettings
 from cobalance_sims.calibrate.parameter import Basis
-from cobalance_sims.calibrate.written import CHURN, KNOWN
+from cobalance_sims.calibrate.written import CHECK, CHURN, KNOWN
 from cobalance_sims.records import JOURNAL
 from cobalance_sims.simulate.churn import CHURNS, Churn
 
@@ -34,6 +34,13 @@ class ChurnSource:
     """What each calibrated parameter rests on. Empty for a churn that was named or written by hand."""
     notes: dict[str, str] = attrs.field(factory=dict)
     """What to collect for parameters that are not well known."""
+    check: dict[str, Any] = attrs.field(factory=dict)
+    """How a calibrated churn compares with its journal, as verify/check.py writes it."""
+
+    @property
+    def mismatches(self) -> list[str]:
+        """In what the churn does not do what its journal shows."""
+        return [str(it) for it in self.check.get("mismatches", ())]
 
     def settings(self) -> GroupSettings:
         """Today's settings; unknown ones have their default."""
@@ -66,7 +73,8 @@ def _calibrated(folder: Path) -> ChurnSource:
     if not (folder / KNOWN).is_file():
         return ChurnSource(churn=churn)
     try:
-        return _known(churn, _table(folder / KNOWN))
+        known = _known(churn, _table(folder / KNOWN))
+        return attrs.evolve(known, check=_table(folder / CHECK)) if (folder / CHECK).is_file() else known
     except (KeyError, TypeError, AttributeError) as error:
         problem = f"{type(error).__name__}: {error}"
     raise BadSource(

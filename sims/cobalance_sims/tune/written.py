@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import attrs
 
 from cobalance.settings import GroupSettings
 from cobalance_sims.calibrate.interval import Interval
+from cobalance_sims.calibrate.written import table
 from cobalance_sims.tune.costs import COSTS
 from cobalance_sims.tune.tuning import Tuning
 from cobalance_sims.tune.verdict import Judged
@@ -39,8 +40,17 @@ def assumption(today: GroupSettings, unknown: Collection[str]) -> list[str]:
     return [f"{words} Give --today, or --group with --redis-url, if they are others."]
 
 
-def as_json(found: Tuning, *, churn: dict[str, Any], group: str, unknown: Collection[str] = ()) -> dict[str, Any]:
-    """The result with plain values. ``unknown`` are those of today's settings that are not known."""
+def as_json(
+    found: Tuning,
+    *,
+    churn: dict[str, Any],
+    group: str,
+    unknown: Collection[str] = (),
+    check: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The result with plain values. ``unknown`` are those of today's settings that are not known; ``check`` is how the
+    churn compares with its journal.
+    """
     choice = found.verdict.choice
     return {
         "decision": found.verdict.decision,
@@ -62,6 +72,7 @@ def as_json(found: Tuning, *, churn: dict[str, Any], group: str, unknown: Collec
         "runs": found.runs,
         "failed": found.failed,
         "churn": churn,
+        "check": dict(check or {}),
     }
 
 
@@ -115,7 +126,7 @@ def _columns(found: Tuning) -> list[tuple[str, Judged]]:
 def _settings_table(found: Tuning) -> list[str]:
     columns = _columns(found)
     names = [name for name in attrs.asdict(found.today.settings) if name.endswith("_ms")]
-    return _table(
+    return table(
         [
             ["SETTING", *(name for name, _ in columns)],
             *([name, *(f"{getattr(it.settings, name):,}" for _, it in columns)] for name in names),
@@ -127,9 +138,4 @@ def _costs_table(found: Tuning) -> list[str]:
     columns = _columns(found)
     rows = [["COST", *(name for name, _ in columns)]]
     rows += [[f"{name}, {cost.unit}", *(str(it.costs[name]) for _, it in columns)] for name, cost in COSTS.items()]
-    return _table([*rows, ["all, as weighed, a day", *(str(it.total) for _, it in columns)]])
-
-
-def _table(rows: list[list[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return table([*rows, ["all, as weighed, a day", *(str(it.total) for _, it in columns)]])

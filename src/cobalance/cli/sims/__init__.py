@@ -10,6 +10,7 @@ COMMANDS = {
     "journal": "Export the journals of groups from Redis to Parquet with Spark.",
     "calibrate": "Fit churn, drain and handler times to what a group did.",
     "tune": "Recommend timeouts for a churn and your preferences.",
+    "verify": "Tell whether new settings did what was promised of them.",
     "report": "Draw a sweep, a journal or a recommendation as one HTML page.",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ import attrs
 from cyclopts import App, Parameter
 
 from cobalance.cli.options import KeyPrefix, duration_option
-from cobalance.cli.sims.places import check_folder, writing
+from cobalance.cli.sims.places import check_folder, check_sources, writing
 from cobalance.cli.sims.spark_options import HERE, SparkOptions
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.errors import UsageError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from cobalance_sims.calibrate.calibration import Calibration
+    from cobalance_sims.verify import check
 
 EPILOGUE = """\
 From a group's journal to its churn, by way of Parquet that can be read again:
@@ -35,7 +37,8 @@ or straight from Redis, whose URL is then in COBALANCE_REDIS_URL or in a file:
     cobalance sims calibrate --group orders --out DIR
 
 What `cobalance sims sweep` writes is read, too. DIR then holds churn.json (for `cobalance sims tune --churn DIR` and for sweeps),
-calibration.json and calibration.txt. What the events do not tell is taken from the churn that --assume names, and marked as assumed.
+calibration.json and calibration.txt, and in check.json how the churn, simulated under the settings in force, compares with the
+journal. What the events do not tell is taken from the churn that --assume names, and marked as assumed.
 """
 
 app = App(name="calibrate", help_epilogue=EPILOGUE, help_format="plaintext")
@@ -87,18 +90,41 @@ def calibrate(
 ) -> None:
     """Fit churn, drain and handler times to a group's events."""
     from cobalance_sims.calibrate.written import page, write
+    from cobalance_sims.verify import check
 
     check_folder(out)
+    check_sources(events, spark.master)
     base = Churn.of(assume)
-    with spark.session() as session, _events(session, events, journal) as frame:
-        calibration = _calibrated(frame, out.name, base, attrs.asdict(in_force))
+    if not (events or journal.group):
+        raise UsageError("Give folders of events, or --group NAME to read its journal from Redis.")
+    with spark.session() as session, events_of(session, events, journal) as frame:
+        calibration = calibrated(frame, out.name, base, attrs.asdict(in_force))
+        checked = compared(session, frame, calibration, in_force_of(calibration))
+    print(check.page(checked))
     print(page(calibration), end="")
     with writing(out):
         write(calibration, out)
+        check.write(checked, out)
     print(f"Next: cobalance sims tune --churn {shlex.quote(str(out))}")
 
 
-def _calibrated(events: DataFrame, name: str, base: Churn, given: dict[str, int | None]) -> Calibration:
+def in_force_of(calibration: Calibration) -> GroupSettings:
+    """The settings that were in force; unknown ones have their default."""
+    return GroupSettings(**calibration.settings)  # type: ignore[arg-type]  # GroupSettings checks them
+
+
+def compared(spark: SparkSession, events: DataFrame, calibration: Calibration, settings: GroupSettings) -> check.Check:
+    """Simulates the churn under these settings, which were in force when the events happened, and compares."""
+    from cobalance_sims.verify import check
+    from cobalance_sims.verify.as_journal import observed
+    from cobalance_sims.verify.prediction import on_spark, rows, warm_ms
+
+    seen = observed(events, warm_ms(settings))
+    sys.stderr.write("simulating the churn, to compare it with its journal\n")
+    return check.check(calibration, seen, on_spark(spark, rows(calibration, settings, seen), settings))
+
+
+def calibrated(events: DataFrame, name: str, base: Churn, given: dict[str, int | None]) -> Calibration:
     from cobalance_sims.calibrate.calibration import calibrate
     from cobalance_sims.calibrate.tallies import tallies
 
@@ -125,12 +151,12 @@ def _untold(setting: str, ms: int) -> str:
 
 
 @contextmanager
-def _events(spark: SparkSession, folders: tuple[str, ...], journal: JournalSelection) -> Iterator[DataFrame]:
+def events_of(spark: SparkSession, folders: tuple[str, ...], journal: JournalSelection) -> Iterator[DataFrame]:
     from cobalance_sims.calibrate.source import from_parquet, from_redis
 
     if folders:
         yield from_parquet(spark, list(folders), list(journal.group))
-    elif journal.group:
+    else:
         yield from_redis(
             spark,
             list(journal.group),
@@ -138,5 +164,3 @@ def _events(spark: SparkSession, folders: tuple[str, ...], journal: JournalSelec
             url_file=journal.redis_url_file,
             key_prefix=journal.key_prefix,
         )
-    else:
-        raise UsageError("Give folders of events, or --group NAME to read its journal from Redis.")

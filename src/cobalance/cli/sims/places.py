@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -30,6 +32,20 @@ def check_folder(folder: Path) -> None:
     """
     with writing(folder):
         _try_folder(folder)
+
+
+def check_sources(places: Iterable[str], master: str | None) -> None:
+    """Checks that folders to be read exist, which Spark tells after half a minute. Where another machine reads them, and
+    for URIs and patterns, that is left to Spark.
+
+    Raises:
+        UsageError: one does not.
+    """
+    if not (master or os.environ.get("SPARK_REMOTE") or os.environ.get("MASTER") or "local").startswith("local"):
+        return
+    for place in places:
+        if not re.search(r"^[a-z0-9]+:/|[*?\[{]", place, re.IGNORECASE) and not Path(place).expanduser().is_dir():
+            raise UsageError(f"There is no folder {place}: give what cobalance sims journal or sweep wrote with --out.")
 
 
 @contextmanager

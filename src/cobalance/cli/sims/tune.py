@@ -88,7 +88,7 @@ class Today:
 
     def settings(self, source: ChurnSource) -> tuple[GroupSettings, tuple[str, ...]]:
         """The settings of the group or of the calibration, overridden by given ones; and the times in neither."""
-        given = dict(_given(word) for word in self.today)
+        given = dict(given_time(word, "--today") for word in self.today)
         known = {*given, *source.today}
         if self.redis_url:
             settings = self._of_the_group(self.redis_url)
@@ -135,6 +135,9 @@ def tune(
     group: Today = UNKNOWN,
     seeds: Annotated[int, Parameter(help="Runs of each final candidate; half as many during the search.")] = 64,
     tolerance: Annotated[float, Parameter(help="How much cheaper another choice may be, as a share.")] = 0.1,
+    despite_mismatch: Annotated[
+        bool, Parameter(negative="", help="Go on with a churn that does not do what its journal shows.")
+    ] = False,
     in_process: Annotated[bool, Parameter(negative="", help="Run without Spark on one core, for few runs.")] = False,
     spark: SparkOptions = HERE,
 ) -> int:
@@ -151,6 +154,8 @@ def tune(
     if group.group:
         validate_name("group", group.group)
     source = find(churn)
+    if source.mismatches and not despite_mismatch:
+        return _refuse_the_churn(source)
     preferences, chosen, (today, unknown) = wishes.preferences(), choose(source, list(search)), group.settings(source)
     name = group.group or source.group or "GROUP"
     if not chosen.axes:
@@ -162,8 +167,8 @@ def tune(
             _progress(f"{kept}: {runs.count:,} runs of a search that was interrupted, or refused, are taken up")
         found = searched(runs, today, chosen, preferences, seeds=seeds, tolerance=tolerance, told=_progress)
     sys.stdout.write(page(found, group=name, unknown=unknown))
-    sys.stdout.writelines([*whereabouts(group.redis_url), *_little(source)])
-    written = as_json(found, churn=source.churn.table(), group=name, unknown=unknown)
+    sys.stdout.writelines([*whereabouts(group.redis_url), *_mismatched(source), *_little(source)])
+    written = as_json(found, churn=source.churn.table(), group=name, unknown=unknown, check=source.check)
     with writing(out):
         out.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
     if found.verdict.decision == "refused":
@@ -185,6 +190,23 @@ def _little(source: ChurnSource) -> list[str]:
     return [f"{name} {words[source.bases[name]]}: {note}.\n" for name, note in source.notes.items()]
 
 
+def _mismatched(source: ChurnSource) -> list[str]:
+    """Why no figure above is to be believed."""
+    if source.bases and not source.check:
+        return ["The churn was not checked against its journal: run cobalance sims calibrate again.\n"]
+    return [f"DESPITE A MISMATCH: {it}\n" for it in source.mismatches]
+
+
+def _refuse_the_churn(source: ChurnSource) -> int:
+    sys.stdout.write("NO RECOMMENDATION\nThe churn does not do what its journal shows:\n")
+    sys.stdout.writelines(f"  {it}\n" for it in source.mismatches)
+    sys.stdout.write(
+        "Collect a longer journal, or give what the journal cannot tell (--assume) to cobalance sims calibrate. "
+        "--despite-mismatch goes on with it.\n"
+    )
+    return REFUSED
+
+
 def _refuse_to_search(left: dict[str, str]) -> int:
     sys.stdout.write("NO RECOMMENDATION\nThe calibration tells too little of any setting:\n")
     sys.stdout.writelines(f"  {name}: {why}.\n" for name, why in left.items())
@@ -197,7 +219,12 @@ def _progress(words: str) -> None:
     sys.stderr.flush()
 
 
-def _given(word: str) -> tuple[str, int]:
+def given_time(word: str, option: str) -> tuple[str, int]:
+    """A setting and its ms from a word such as ``session-timeout=10s``, as given with this option.
+
+    Raises:
+        UsageError: it is not of that form.
+    """
     name, _, time = word.partition("=")
     plain = f"{name.strip('-').replace('-', '_').removesuffix('_ms')}_ms"
     try:
@@ -205,7 +232,7 @@ def _given(word: str) -> tuple[str, int]:
             raise ValueError(f"there is no setting {name!r}")
         return plain, duration_ms(time)
     except ValueError as error:
-        raise UsageError(f"--today {word!r}: {error}; give something like session-timeout=10s.") from None
+        raise UsageError(f"{option} {word!r}: {error}; give something like session-timeout=10s.") from None
 
 
 @contextmanager

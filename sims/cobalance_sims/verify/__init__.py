@@ -1,0 +1,1 @@
+"""The predictive check: whether a churn, simulated, does what its journal shows."""

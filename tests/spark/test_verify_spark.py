@@ -1,0 +1,71 @@
+"""``calibrate`` with its predictive check and ``verify``, as commands, from simulated journals in Parquet."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cobalance.cli.app import run as main
+from cobalance.cli.sims.tune import REFUSED
+from cobalance.settings import GroupSettings
+from cobalance_sims.records import EVENT
+from cobalance_sims.simulate.churn import Churn
+from cobalance_sims.simulate.kernel import run_row
+from cobalance_sims.spark.schemas import struct_array
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(600)]
+
+TRUTH = Churn(
+    name="truth",
+    members=4,
+    resources=8,
+    length_ms=600_000,
+    crashes_per_member_hour=12.0,
+    pauses_per_member_hour=60.0,
+    pause_ms="lognormal:2000:0.8",
+    drain_ms="lognormal:500:0.8",
+)
+OLD = GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=1_000, revocation_timeout_ms=10_000)
+NEW = attrs.evolve(OLD, session_timeout_ms=3_000)
+TIMES = ["--session-timeout", "10s", "--heartbeat-interval", "1s"]
+
+
+def journal(folder: Path, churn: Churn, settings: GroupSettings, seed: int) -> str:
+    """Events of a simulated group, where they can be read."""
+    given = {"churn": churn, "checks": "none", "run": "shop", "seed": seed, **attrs.asdict(settings)}
+    folder.mkdir()
+    pq.write_table(pa.Table.from_struct_array(struct_array(EVENT, run_row(given).events)), folder / "part.parquet")
+    return str(folder)
+
+
+def test_a_churn_is_checked_and_a_promise_is_kept(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The calibrated churn does what its journal shows, and what the same group does under a shorter session. Where
+    processes have begun to freeze for long meanwhile, that is told with the parameter that has changed.
+    """
+    assert spark is not None
+    before = journal(tmp_path / "before", TRUTH, OLD, 1)
+    assert main(["sims", "calibrate", before, "--out", str(tmp_path / "churn"), *TIMES]) == 0
+    assert "PREDICTIVE CHECK: simulated, the churn does what its journal shows" in capsys.readouterr().out
+    found = json.loads((tmp_path / "churn" / "check.json").read_text())
+    assert (found["mismatches"], len(found["figures"])) == ([], 6)
+    words = ["sims", "verify", "--before", before, *TIMES, "--setting", "session-timeout=3s", "--after"]
+    assert main([*words, journal(tmp_path / "after", TRUTH, NEW, 2)]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("THE PROMISE CAME TRUE")
+    assert "session_timeout_ms" in told
+    worse = TRUTH.changed(pauses_per_member_hour=240.0, pause_ms="uniform:4000:8000")
+    assert main([*words, journal(tmp_path / "worse", worse, NEW, 3)]) == REFUSED
+    told = capsys.readouterr().out
+    assert "false expiries: the journal shows" in told
+    assert "The group lives otherwise than it did" in told
