@@ -193,11 +193,11 @@ def test_a_rolling_deploy_is_told_from_crashes_and_scaling() -> None:
         life("g", 10, 3_000_000),
     ]
     group = membership(lives, [window(3_600_000)])
-    found = sort_out(group, SESSION_MS)
+    found = sort_out(group, SESSION_MS, HEARTBEAT_MS)
     assert [(it.shape, it.replaced, it.downs_ms, it.pause_ms) for it in found.deploys] == [
         ("rolling", 3, [4_000] * 3, 5_000)
     ]
-    assert (found.crashes, found.restarted_ms) == (1, [5_000])
+    assert (found.crashes, found.restarted_ms) == (1, [5_000 - HEARTBEAT_MS // 2])
     assert len(group.ended("paused")) == 1
     assert (found.scaled_in, found.scaled_out, found.replaced_ms) == (1, 0, [])
 
@@ -215,8 +215,40 @@ def test_deploys_are_told_apart(starts_ms: tuple[int, ...], shape: str) -> None:
     old = [life(f"a{n}", 10, 600_000 + 10_000 * n) for n in range(3)]
     new = [life(f"b{n}", 600_000 + ms) for n, ms in enumerate(starts_ms)]
     crash = [life("c", 10, 575_000, "expired"), life("d", 580_000)]
-    found = sort_out(membership([*old, *new, *crash], [window(3_600_000)]), SESSION_MS)
+    found = sort_out(membership([*old, *new, *crash], [window(3_600_000)]), SESSION_MS, HEARTBEAT_MS)
     assert [it.shape for it in found.deploys] == [shape]
+
+
+def crash_loop(first_ms: int, count: int) -> list[Life]:
+    """A process that dies every 15 s, half a heartbeat interval after it was last heard, and is back after four seconds."""
+    joined, found = 10, []
+    for number in range(count):
+        died_ms = first_ms + 15_000 * number
+        found.append(life(f"k{number}", joined, died_ms - HEARTBEAT_MS // 2 + SESSION_MS, "expired"))
+        joined = died_ms + 4_000
+    return [*found, life("k", joined)]
+
+
+def test_crashes_during_a_deploy_keep_their_successors() -> None:
+    """Kills every 15 s before, during and after a deploy of three: each is restarted after four seconds, as the deploy's
+    own successors come after theirs.
+    """
+    lives = [*rolling_deploy(600_000), *crash_loop(555_700, 8)]
+    found = sort_out(membership(lives, [window(3_600_000)]), SESSION_MS, HEARTBEAT_MS)
+    assert found.restarted_ms == [4_000] * 8
+    assert [(it.shape, it.replaced, it.downs_ms) for it in found.deploys] == [("rolling", 3, [4_000] * 3)]
+    assert (found.scaled_in, found.scaled_out) == (0, 0)
+
+
+def test_a_shutdown_after_a_deploy_is_none_of_it() -> None:
+    """The new members are all stopped a minute after the last was deployed: the deploy is as it was, and they leave."""
+    new = [life(f"b{n}", 600_000 + 10_000 * n + 4_000, 680_000 + 100 * n) for n in range(3)]
+    lives = [*(it for it in rolling_deploy(600_000) if it.member.startswith("a")), *new]
+    found = sort_out(membership(lives, [window(700_000)]), SESSION_MS, HEARTBEAT_MS)
+    assert [(it.shape, it.replaced, it.downs_ms, it.pause_ms) for it in found.deploys] == [
+        ("rolling", 3, [4_000] * 3, 5_000)
+    ]
+    assert (found.scaled_in, found.scaled_out, found.replaced_ms) == (3, 0, [])
 
 
 def thin() -> Tallies:

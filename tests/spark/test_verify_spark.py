@@ -26,11 +26,11 @@ pytestmark = [pytest.mark.campaign, pytest.mark.timeout(600)]
 
 TRUTH = Churn(
     name="truth",
-    members=4,
-    resources=8,
-    length_ms=600_000,
-    crashes_per_member_hour=12.0,
-    pauses_per_member_hour=60.0,
+    members=3,
+    resources=6,
+    length_ms=300_000,
+    crashes_per_member_hour=30.0,
+    pauses_per_member_hour=120.0,
     pause_ms="lognormal:2000:0.8",
     drain_ms="lognormal:500:0.8",
 )
@@ -64,7 +64,7 @@ def test_a_churn_is_checked_and_a_promise_is_kept(
     told = capsys.readouterr().out
     assert told.startswith("THE PROMISE CAME TRUE")
     assert "session_timeout_ms" in told
-    worse = TRUTH.changed(pauses_per_member_hour=240.0, pause_ms="uniform:4000:8000")
+    worse = TRUTH.changed(pauses_per_member_hour=480.0, pause_ms="uniform:4000:8000")
     assert main([*words, journal(tmp_path / "worse", worse, NEW, 3)]) == REFUSED
     told = capsys.readouterr().out
     assert "false expiries: the journal shows" in told

@@ -73,7 +73,7 @@ def calibrate(
         raise NothingToCalibrate(
             "No event tells of a member, so there is nothing to calibrate. Were these the right group and time?"
         )
-    turnover = sort_out(group, session_timeout_ms)
+    turnover = sort_out(group, session_timeout_ms, heartbeat_interval_ms)
     drains = durations.describe(sum(tallies.drains.values(), DurationSample()))
     own = {resource: durations.describe(it) for resource, it in tallies.drains.items() if it.count >= ENOUGH_OF_ONE}
     handled = handling.describe(tallies.handlers.values())

@@ -32,6 +32,8 @@ class SessionEnd:
     """Whether it had an instance id, for which its resources were kept."""
     leaving_ms: int = 0
     """How long it took to leave, as far as that was seen."""
+    begun_at_ms: int | None = None
+    """When its process joined first; ``None`` if that was not seen."""
 
 
 @attrs.frozen
@@ -73,7 +75,12 @@ def membership(lives: Iterable[Life], windows: Iterable[Observation]) -> Session
         for life in lives
         if life.joined_at_ms is not None and not life.previous and life.joined_at_ms > settled[life.run]
     ]
-    ends = [_end(life, back.get((life.run, life.member))) for life in lives if life.gone_at_ms is not None]
+    begun = _begun(lives)
+    ends = [
+        _end(life, back.get((life.run, life.member)), begun[life.run, life.member])
+        for life in lives
+        if life.gone_at_ms is not None
+    ]
     return SessionHistory(
         hours=sum(window.hours for window in span.values()),
         member_hours=there_ms / HOUR_MS,
@@ -86,12 +93,21 @@ def _when(it: ProcessStart | SessionEnd) -> tuple[str, int]:
     return it.run, it.at_ms
 
 
+def _begun(lives: Iterable[Life]) -> dict[tuple[str, str], int | None]:
+    """When the process of each member joined first. A member that came back goes on with the process it was before."""
+    found: dict[tuple[str, str], int | None] = {}
+    for life in sorted(lives, key=lambda it: it.joined_at_ms or 0):
+        before = (life.run, life.previous)
+        found[life.run, life.member] = found.get(before) if life.previous else life.joined_at_ms
+    return found
+
+
 def _there_ms(life: Life, window: Observation) -> int:
     begun = window.from_ms if life.joined_at_ms is None else life.joined_at_ms
     return (window.to_ms if life.gone_at_ms is None else life.gone_at_ms) - begun
 
 
-def _end(life: Life, back_at_ms: int | None) -> SessionEnd:
+def _end(life: Life, back_at_ms: int | None, begun_at_ms: int | None) -> SessionEnd:
     at_ms = life.gone_at_ms or 0
     how: How = "left"
     if life.reason == "replaced":
@@ -99,4 +115,4 @@ def _end(life: Life, back_at_ms: int | None) -> SessionEnd:
     elif life.reason == "expired":
         how = "crashed" if back_at_ms is None else "paused"
     leaving_ms = 0 if life.leaving_at_ms is None else at_ms - life.leaving_at_ms
-    return SessionEnd(life.run, at_ms, how, life.gone == "graced", leaving_ms)
+    return SessionEnd(life.run, at_ms, how, life.gone == "graced", leaving_ms, begun_at_ms)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST_RUNS, LEAST_RUNS = 100, 40
 """What none of a hundred runs shows is beyond 98 of 100 journals."""
 
-EVENTS = 30_000
+EVENTS = 20_000
 """Events of all runs together, about: each costs a millisecond. Longer journals are compared with several runs each."""
 
 LEAST_MS, SHORTEST_MS = 10_000, 120_000
