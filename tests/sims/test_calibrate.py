@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from random import Random
 
 import attrs
 import numpy as np
@@ -23,6 +24,7 @@ from cobalance_sims.calibrate.tallies import Handlers, Life, Observation, Tallie
 from cobalance_sims.calibrate.written import page, write
 from cobalance_sims.simulate.churn import CHURNS
 from cobalance_sims.simulate.distributions import Empirical, LogNormal
+from cobalance_sims.simulate.load import Load
 from cobalance_sims.tune.source import find
 
 SESSION_MS, HEARTBEAT_MS = 10_000, 3_000
@@ -117,6 +119,43 @@ def test_handlers_are_read_from_totals() -> None:
     assert found.length.median_ms == pytest.approx(20, rel=0.1)
     assert found.length.sigma == pytest.approx(1.0, rel=0.1)
     assert found.per_s == pytest.approx(2.0, rel=0.02)
+
+
+def test_simulated_handlers_are_as_different_as_they_were_put_in() -> None:
+    """Tenures of a simulated resource report handlers of 20 ms with a sigma of 1: both come out again."""
+    load = Load(per_s=2.0, handle=LogNormal(20, 1.0), prefetch=10, random=Random(1))
+    efforts = [load.effort("r", 100_000 * at, 100_000 * (at + 1)) for at in range(400)]
+    found = handling.describe(
+        [
+            Handlers(
+                tenures=len(efforts),
+                handled=sum(count for count, _ in efforts),
+                busy_ms=sum(busy for _, busy in efforts),
+                squares=sum(busy**2 / count for count, busy in efforts),
+                held_ms=400 * 100_000,
+                held_handled=sum(count for count, _ in efforts),
+            )
+        ]
+    )
+    assert found.length is not None
+    assert found.length.median_ms == pytest.approx(20, rel=0.1)
+    assert found.length.sigma == pytest.approx(1.0, rel=0.1)
+
+
+def test_a_prefetch_that_no_journal_tells_is_marked_as_assumed() -> None:
+    """It is the base churn's, unless it is given; duplicates hang on it, so the page says what to give."""
+    found = calibrate(thin(), CHURNS["gc_pauses"], name="shop", session_timeout_ms=20_000, heartbeat_interval_ms=5_000)
+    assert (found.churn().prefetch, found.basis("prefetch")) == (10, "assumed")
+    assert "prefetch is assumed, as in gc_pauses: no journal tells it: give --prefetch" in page(found)
+    given = calibrate(
+        thin(),
+        CHURNS["gc_pauses"],
+        name="shop",
+        session_timeout_ms=20_000,
+        heartbeat_interval_ms=5_000,
+        prefetch=5,
+    )
+    assert (given.churn().prefetch, given.basis("prefetch")) == (5, "measured")
 
 
 def test_what_no_lognormal_fits_keeps_its_own_quantiles() -> None:

@@ -61,9 +61,16 @@ class Calibration:
 
 
 def calibrate(
-    tallies: Tallies, base: Churn, *, name: str, session_timeout_ms: int, heartbeat_interval_ms: int
+    tallies: Tallies,
+    base: Churn,
+    *,
+    name: str,
+    session_timeout_ms: int,
+    heartbeat_interval_ms: int,
+    prefetch: int | None = None,
 ) -> Calibration:
-    """Fits everything. ``base`` provides what the events do not; the two settings are those that were in force.
+    """Fits everything. ``base`` provides what the events do not; the two settings are those that were in force, and the
+    prefetch, which no event tells, that of the consumers.
 
     Raises:
         NothingToCalibrate: there is no event of a member.
@@ -86,6 +93,7 @@ def calibrate(
         *of_work.stops(stops, base),
         *of_work.drains(drains, own, base),
         *of_work.messages(handled, base),
+        of_work.prefetch(prefetch, base),
     ]
     return Calibration(
         name=name,

@@ -99,6 +99,14 @@ def _differs(it: Durations, pooled: Durations) -> bool:
     )
 
 
+def prefetch(given: int | None, base: Churn) -> Parameter:
+    """How many messages a consumer has at once, which no journal tells."""
+    if given is not None:
+        return Parameter(name="prefetch", value=given, basis="measured", observations=0, note="as given")
+    note = "no journal tells it: give --prefetch, on which duplicates hang"
+    return Parameter(name="prefetch", value=base.prefetch, basis="assumed", observations=0, note=note)
+
+
 def messages(found: HandlingTimes, base: Churn) -> list[Parameter]:
     """How many messages there are, and how long one takes."""
     need = f"{found.tenures} tenures told of their messages: {handling.ENOUGH} are needed"

@@ -8,6 +8,7 @@ would take most of its time.
 
 from __future__ import annotations
 
+import math
 from random import Random
 
 import attrs
@@ -27,7 +28,9 @@ class Load:
     handle: Distribution
     prefetch: int
     random: Random
-    _waiting: dict[str, tuple[float, int]] = attrs.Factory(dict)
+    handlers: Random = attrs.Factory(lambda: Random(0))
+    """What draws the times of handlers: they do not disturb the rest."""
+    _waiting: dict[str, tuple[float, int]] = attrs.field(factory=dict, init=False)
     """Resource → messages that waited, and when."""
 
     def effort(self, resource: str, since: int, now: int) -> tuple[int, int]:
@@ -38,7 +41,15 @@ class Load:
         handled = min(offered, (now - since) / mean_ms)
         self._waiting[resource] = (offered - handled, now)
         whole = int(handled + self.random.random())
-        return whole, int(min(whole * mean_ms, now - since) + 0.5)
+        return whole, int(min(self._busy_ms(whole, mean_ms), now - since) + 0.5)
+
+    def _busy_ms(self, count: int, mean_ms: float) -> float:
+        """The time of this many handlers. The mean and the variance are those of so many; only ``PLAYED_OUT`` are drawn."""
+        if not count:
+            return 0.0
+        drawn = min(count, PLAYED_OUT)
+        apart = sum(self.handle.sample(self.handlers) for _ in range(drawn)) - drawn * mean_ms
+        return max(count * mean_ms + math.sqrt(count / drawn) * apart, 0.0)
 
     def unacked(self, resource: str, since: int, now: int) -> int:
         """Returns the number of messages that its consumer has and has not acknowledged at this moment."""

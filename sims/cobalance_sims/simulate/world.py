@@ -78,7 +78,13 @@ class World:
         self.broker = SimulatedBroker(self, ways) if partitions else None
         self.load: Load | None = None
         if messages is not None:
-            self.load = Load(messages.per_s, messages.handle, self.habits.prefetch, Random(seed))
+            self.load = Load(
+                messages.per_s,
+                messages.handle,
+                self.habits.prefetch,
+                Random(seed),
+                handlers=Random(f"handlers {seed}"),
+            )
         self.processes: dict[str, Process] = {}
         self.living: dict[str, Process] = {}
         self.list_version = 1

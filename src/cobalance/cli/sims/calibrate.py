@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import attrs
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 from cobalance.cli.options import KeyPrefix, duration_option
 from cobalance.cli.sims.places import check_folder, check_sources, writing
@@ -71,6 +72,15 @@ class TimesInForce:
         int | None, duration_option("session-timeout", "That was in force, if the events do not tell.")
     ] = None
     heartbeat_interval_ms: Annotated[int | None, duration_option("heartbeat-interval", "The same.")] = None
+    prefetch: Annotated[
+        int | None,
+        Parameter(validator=Number(gte=1, lte=65_535), help="The prefetch of the consumers, which no event tells."),
+    ] = None
+
+    @property
+    def times(self) -> dict[str, int | None]:
+        """By the name of the setting."""
+        return {"session_timeout_ms": self.session_timeout_ms, "heartbeat_interval_ms": self.heartbeat_interval_ms}
 
 
 NO_JOURNAL = JournalSelection()
@@ -98,7 +108,7 @@ def calibrate(
     if not (events or journal.group):
         raise UsageError("Give folders of events, or --group NAME to read its journal from Redis.")
     with spark.session() as session, events_of(session, events, journal) as frame:
-        calibration = calibrated(frame, out.name, base, attrs.asdict(in_force))
+        calibration = calibrated(frame, out.name, base, in_force.times, in_force.prefetch)
         checked = compared(session, frame, calibration, in_force_of(calibration))
     print(check.page(checked))
     print(page(calibration), end="")
@@ -124,7 +134,10 @@ def compared(spark: SparkSession, events: DataFrame, calibration: Calibration, s
     return check.check(calibration, seen, on_spark(spark, rows(calibration, settings, seen), settings))
 
 
-def calibrated(events: DataFrame, name: str, base: Churn, given: dict[str, int | None]) -> Calibration:
+def calibrated(
+    events: DataFrame, name: str, base: Churn, given: dict[str, int | None], prefetch: int | None = None
+) -> Calibration:
+    """Fits everything; see calibrate/calibration.py."""
     from cobalance_sims.calibrate.calibration import calibrate
     from cobalance_sims.calibrate.tallies import tallies
 
@@ -137,6 +150,7 @@ def calibrated(events: DataFrame, name: str, base: Churn, given: dict[str, int |
         name=name,
         session_timeout_ms=int(settings["session_timeout_ms"]),
         heartbeat_interval_ms=int(settings["heartbeat_interval_ms"]),
+        prefetch=prefetch,
     )
     notes = [_untold(setting, settings[setting]) for setting in given if setting not in known]
     return attrs.evolve(calibration, settings=known, notes=[*calibration.notes, *notes])

@@ -78,10 +78,10 @@ def _verified(
     from cobalance_sims.verify.prediction import on_spark, rows, warm_ms
     from cobalance_sims.verify.promise import Promise, drifts, figures_of
 
-    old = calibrated(old_events, "before", base, attrs.asdict(in_force))
+    old = calibrated(old_events, "before", base, in_force.times, in_force.prefetch)
     before = in_force_of(old)
-    times = {name: getattr(before, name) for name in attrs.asdict(in_force)}
-    new = calibrated(new_events, "after", base, {**times, **given})
+    times = {name: getattr(before, name) for name in in_force.times}
+    new = calibrated(new_events, "after", base, {**times, **given}, in_force.prefetch)
     after = attrs.evolve(before, **{**new.settings, **given})  # type: ignore[arg-type]  # it checks them
     were, are = observed(old_events, warm_ms(before)), observed(new_events, warm_ms(after))
     sys.stderr.write("simulating the old churn under the new settings\n")
