@@ -208,6 +208,7 @@ OUTCOME = Record(
         _long("pauses", "sim: processes frozen"),
         Column("heal_ms", "array<long>", False, "a crash each: until all it had is owned again; sim: from the crash, journal: from its expiry"),
         _count("unhealed", "crashes whose resources were not all owned again at the end"),
+        Column("unhealed_ms", "array<long>", True, "a crash each of those: for how long by then"),
         _count("unowned_resource_ms", "time that resources had no owner, after their first one and while a member was there"),
         _long("silent_resource_ms", "sim: time that resources had an owner that was dead or frozen"),
         _count("unavailable_resource_ms", "the two together; in a journal a lower bound, since the second is not known"),

@@ -73,7 +73,7 @@ class Crashes:
         """Healing times, in order, of crashed members that owned resources."""
         return [it.healed_at - it.since_ms for it in self.expiries if not it.is_false and it.healed_at is not None]
 
-    @property
-    def unhealed(self) -> int:
-        """Number of crashes of which some resource has no new owner yet."""
-        return sum(it.had_any and not it.is_false and it.healed_at is None for it in self.expiries)
+    def unhealed_ms(self, now_ms: int) -> list[int]:
+        """For each crash of which some resource has no new owner yet: how long that has been so."""
+        waiting = [it for it in self.expiries if it.had_any and not it.is_false and it.healed_at is None]
+        return [max(0, now_ms - it.since_ms) for it in waiting]

@@ -366,7 +366,9 @@ class Fold:
             if row["how"] == "expired" and row["false_expiry"] is None:
                 row["false_expiry"] = self._crashes.was_false(row["giver"])
         observed = (self._now or 0) - (self._begun_at or 0)
-        return self._rows, self._tally.outcome({**self._settings, **known.header}, self._crashes, observed)
+        return self._rows, self._tally.outcome(
+            {**self._settings, **known.header}, self._crashes, observed, self._now or 0
+        )
 
     # -- handlers by kind of event -------------------------------------------------------------------------------------
 

@@ -73,9 +73,11 @@ class Tally:
         self.counts["moves"] += row["how"] not in UNMOVED and row["taker"] != row["giver"]
         _count(self.gaps, row["gap_ms"])
 
-    def outcome(self, header: Mapping[str, Any], crashes: Crashes, observed_ms: int) -> dict[str, Any]:
+    def outcome(
+        self, header: Mapping[str, Any], crashes: Crashes, observed_ms: int, ended_at_ms: int
+    ) -> dict[str, Any]:
         """Returns the columns of :data:`OUTCOME`; values in ``header`` override the counted ones."""
-        heal_ms = crashes.heal_ms
+        heal_ms, unhealed_ms = crashes.heal_ms, crashes.unhealed_ms(ended_at_ms)
         silent = header.get("silent_resource_ms")
         values: dict[str, Any] = {
             "status": OK,
@@ -88,7 +90,8 @@ class Tally:
             "crashes": len(crashes.expiries) - crashes.false,
             "heal_ms": heal_ms,
             "heal_hist": histogram(heal_ms),
-            "unhealed": crashes.unhealed,
+            "unhealed": len(unhealed_ms),
+            "unhealed_ms": unhealed_ms,
             "unavailable_resource_ms": self.counts["unowned_resource_ms"] + (silent or 0),
             "duplicates_at_risk": self.duplicates,
             "fairness": 1 - self.uneven_ms / self.shared_ms if self.shared_ms else None,

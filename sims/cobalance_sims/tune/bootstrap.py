@@ -54,7 +54,7 @@ class Draws:
 
     def bounds(self, drawn: np.ndarray) -> tuple[float, float]:
         """The bounds of the interval."""
-        low = np.quantile(drawn, self.tail, method="lower")  # nothing between two draws, since one may be infinite
+        low = np.quantile(drawn, self.tail, method="lower")
         high = np.quantile(drawn, 1 - self.tail, method="higher")
         return float(low), float(high)
 
@@ -87,55 +87,64 @@ class Quantile:
     """A quantile of what was measured in all runs, each of which has a histogram: one row for each run, one column for
     each value.
 
-    What was still unfinished when its run was over may end soon or never. The lower bound assumes the former,
-    everything else the latter.
+    What was still unfinished when its run was over is only known to have taken longer (Kaplan and Meier). Beyond the
+    longest of all nothing is known, so that is the quantile if its share is not reached.
     """
 
     counts: np.ndarray
     values: np.ndarray
-    """Values of the columns, ascending; infinite for what was still unfinished."""
+    """Values of the columns, ascending."""
     share: float
+    unfinished: np.ndarray | None = None
+    """How many were unfinished, in the columns of how long they had taken by then."""
+    at_most: float = math.inf
+    """What is never exceeded, as far as is known otherwise: the bound where measurements are too few for one."""
 
     @property
     def value(self) -> float:
         """Over all runs; 0 if nothing was measured."""
-        return float(self._of(self.counts.sum(axis=0, keepdims=True))[0])
+        return float(self._of(np.ones((1, len(self.counts))))[0])
 
     def drawn(self, draws: Draws) -> np.ndarray:
         """In each draw."""
-        return self._of(draws.weights @ self.counts)
+        return self._of(draws.weights)
 
     def interval(self, draws: Draws) -> Interval:
         """Unbounded if nothing was measured, and no narrower than the number of measurements allows: no draw has
         anything longer than the longest that was seen.
         """
-        known = np.isfinite(self.values)
-        if not self.counts[:, known].any():
+        if not self.counts.any():
             return Interval(self.value, 0.0, math.inf)
-        ended = attrs.evolve(self, counts=self.counts[:, known], values=self.values[known])
-        low, high = ended.bounds(draws)[0], self.bounds(draws)[1]
+        low, high = draws.bounds(self._of(draws.weights[(draws.weights @ self.counts).any(axis=1)]))
         return _around(self.value, (low, max(high, self._beyond())))
 
-    def bounds(self, draws: Draws) -> tuple[float, float]:
-        """By resampling alone: of the draws that contain anything."""
-        weighed = draws.weights @ self.counts
-        return draws.bounds(self._of(weighed[weighed.any(axis=1)]))
-
     def _beyond(self) -> float:
-        """What the quantile does not exceed in 39 of 40 such samples of any distribution: a measured value, by rank."""
+        """What the quantile does not exceed in 39 of 40 such samples of any distribution: a measured value, by rank. What
+        was unfinished may be above any.
+        """
         counts = self.counts.sum(axis=0)
-        above = most_above(int(counts.sum()), self.share)
-        if above is None:
-            return math.inf
-        return float(self.values[np.searchsorted(np.cumsum(counts), counts.sum() - above)])
+        unfinished = 0 if self.unfinished is None else int(self.unfinished.sum())
+        above = most_above(int(counts.sum()) + unfinished, self.share)
+        if above is None or above < unfinished:
+            return max(self.at_most, self._longest()) if math.isfinite(self.at_most) else math.inf
+        return float(self.values[np.searchsorted(np.cumsum(counts), counts.sum() - (above - unfinished))])
 
-    def _of(self, counts: np.ndarray) -> np.ndarray:
-        if not counts.any():
-            return np.zeros(len(counts))
-        cumulated = np.cumsum(counts, axis=1)
-        total = cumulated[:, -1]
-        place = (cumulated < self.share * total[:, None] - 1e-9).sum(axis=1)
-        return np.where(total > 0, self.values[np.minimum(place, len(self.values) - 1)], 0.0)
+    def _longest(self) -> float:
+        seen = self.counts if self.unfinished is None else self.counts + self.unfinished
+        return float(self.values[seen.any(axis=0)].max())
+
+    def _of(self, weights: np.ndarray) -> np.ndarray:
+        if not self.counts.size:
+            return np.zeros(len(weights))
+        ended = weights @ self.counts
+        dropped = np.zeros_like(ended) if self.unfinished is None else weights @ self.unfinished
+        both = ended + dropped
+        at_risk = both.sum(axis=1, keepdims=True) - np.cumsum(both, axis=1) + both
+        gone = 1 - np.cumprod(1 - ended / np.maximum(at_risk, 1e-9), axis=1)
+        reached = gone >= self.share - 1e-9
+        last = both.shape[1] - 1 - (both[:, ::-1] > 0).argmax(axis=1)
+        place = np.where(reached.any(axis=1), reached.argmax(axis=1), last)
+        return np.where(both.any(axis=1), self.values[place], 0.0)
 
 
 @attrs.frozen

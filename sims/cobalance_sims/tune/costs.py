@@ -38,14 +38,22 @@ def _per_day(column: str, factor: float = 1.0) -> Callable[[Outcomes, GroupSetti
     return estimate
 
 
-def _heal_p99(outcomes: Outcomes, _: GroupSettings) -> Estimate:
-    bins = sorted({place for row in outcomes for place in row["heal_hist"]})
-    counts = np.array([[row["heal_hist"].get(place, 0) for place in bins] for row in outcomes], dtype=float)
-    values = np.array([histogram.value_of(place) / 1000 for place in bins])
-    if not any(row["unhealed"] for row in outcomes):
-        return Quantile(counts, values, 0.99)
-    unhealed = np.array([[float(row["unhealed"])] for row in outcomes])
-    return Quantile(np.hstack((counts.reshape(len(outcomes), -1), unhealed)), np.append(values, np.inf), 0.99)
+def _heal_p99(outcomes: Outcomes, settings: GroupSettings) -> Estimate:
+    unhealed = [histogram.histogram(row.get("unhealed_ms") or ()) for row in outcomes]
+    bins = sorted({place for found in (*unhealed, *(row["heal_hist"] for row in outcomes)) for place in found})
+    return Quantile(
+        counts=np.array([[row["heal_hist"].get(place, 0) for place in bins] for row in outcomes], dtype=float),
+        values=np.array([histogram.value_of(place) / 1000 for place in bins]),
+        share=0.99,
+        unfinished=np.array([[found.get(place, 0) for place in bins] for found in unhealed], dtype=float),
+        at_most=_promised_s(settings),
+    )
+
+
+def _promised_s(settings: GroupSettings) -> float:
+    """Within this time a dead member is off the record (L3), a silence of the whole group and its rejoin grace included."""
+    session_ms = 1.5 * settings.session_timeout_ms + settings.heartbeat_interval_ms + 1_000
+    return (session_ms + settings.rejoin_grace_ms) / 1000
 
 
 def _heartbeats(_: Outcomes, settings: GroupSettings) -> Estimate:

@@ -146,7 +146,7 @@ def _none_keeps(judged: Sequence[Judged], limits: Mapping[str, float], draws: Dr
                 f"{name}: at least {least.costs[name]} {COSTS[name].unit} whatever the settings, wanted at most {short(limit)}."
             )
             collect.append(
-                f"Raise the limit of {name} above {short(least.costs[name].high)}, or change what causes it: timeouts cannot."
+                f"Raise the limit of {name} above {short(_bound(least.costs[name]))}, or change what causes it: timeouts cannot."
             )
     if not collect:
         reasons.append(
@@ -156,6 +156,11 @@ def _none_keeps(judged: Sequence[Judged], limits: Mapping[str, float], draws: Dr
         )
         collect.append("Raise one of the limits.")
     return Verdict(decision="refused", choice=None, reasons=reasons, collect=collect)
+
+
+def _bound(it: Interval) -> float:
+    """The upper bound; the value where there is none."""
+    return it.high if math.isfinite(it.high) else it.value
 
 
 def _overlap(best: Judged, rivals: Sequence[Judged], draws: Draws, tolerance: float) -> Verdict | None:
@@ -200,10 +205,6 @@ def _what_would_tell(it: Judged, judged: Sequence[Judged], limits: Mapping[str, 
         if name == "heal" and not any(other.costs[name].value for other in judged):
             words.append(
                 "No crash was seen to heal in any run: raise crashes_per_member_hour or length_ms of the churn, or collect a journal with crashes."
-            )
-        elif math.isinf(found.value):
-            words.append(
-                f"Of {name}, too much was still going on when its run was over: raise length_ms of the churn, for longer runs."
             )
         elif limit:
             runs.append(_runs_to_tell(found, limit, draws))
