@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -17,7 +18,7 @@ from cobalance_sims.calibrate.deploys import sort_out
 from cobalance_sims.calibrate.interval import poisson, share
 from cobalance_sims.calibrate.membership import membership
 from cobalance_sims.calibrate.parameter import rate
-from cobalance_sims.calibrate.pauses import LatenessReports
+from cobalance_sims.calibrate.pauses import LatenessReports, Return
 from cobalance_sims.calibrate.sample import DurationSample
 from cobalance_sims.calibrate.survival import Survival
 from cobalance_sims.calibrate.tallies import Handlers, Life, Observation, Tallies, agreed
@@ -78,22 +79,65 @@ def test_rates_and_shares_have_the_intervals_of_the_textbooks() -> None:
     assert (most.low, most.high) == pytest.approx((0.490, 0.943), abs=0.001)
 
 
-def test_pauses_are_read_from_late_heartbeats() -> None:
-    """Ten pauses an hour, many hidden by heartbeats every three seconds: rate, median and sigma are recovered."""
+def reported(draw: Callable[[int], np.ndarray], reports: int, per_hour: float) -> dict[int, LatenessReports]:
+    """What members report every ten minutes if they pause so often, for as long as ``draw`` says."""
     generator = np.random.default_rng(3)
     told: dict[int, LatenessReports] = {}
-    for _ in range(600):
-        count = generator.poisson(10 / 6)
-        late = generator.lognormal(math.log(1_500), 1.2, count) - generator.uniform(0, HEARTBEAT_MS, count)
+    for _ in range(reports):
+        count = generator.poisson(per_hour / 6)
+        late = draw(count) - generator.uniform(0, HEARTBEAT_MS, count)
         bin_ = histogram.bin_of(max([3.0, *late]))
         before = told.get(bin_, LatenessReports(0, 0))
         told[bin_] = LatenessReports(before.count + 1, before.covered_ms + 600_000)
+    return told
+
+
+def test_pauses_are_read_from_late_heartbeats() -> None:
+    """Ten pauses an hour, many hidden by heartbeats every three seconds: rate, median and sigma are recovered."""
+    generator = np.random.default_rng(4)
+    told = reported(lambda count: generator.lognormal(math.log(1_500), 1.2, count), 600, 10)
     found = pauses.describe(told, HEARTBEAT_MS, LogNormal(1_000, 1.0))
     assert found.median_ms is not None
     assert found.sigma is not None
     assert 10 in found.per_member_hour
     assert 1_500 in found.median_ms
     assert 1.2 in found.sigma
+    assert found.is_fitted
+
+
+def test_pauses_that_no_lognormal_fits_are_no_lognormal() -> None:
+    """Freezes of 4 to 12 s, all equally likely: neither short ones nor much longer ones are made of them."""
+    generator = np.random.default_rng(5)
+    told = reported(lambda count: generator.uniform(4_000, 12_000, count), 400, 2)
+    found = pauses.describe(told, HEARTBEAT_MS, LogNormal(400, 0.8))
+    assert 2 in found.per_member_hour
+    assert found.length is not None
+    assert found.length.quantile(0.5) == pytest.approx(8_000, rel=0.15)
+    assert found.length.quantile(0.01) > 2_500
+    assert found.length.quantile(0.999) < 14_000
+
+
+def test_a_few_long_pauses_are_not_taken_for_the_short_ones_that_were_assumed() -> None:
+    """A dozen heartbeats were late by many seconds: too few for a sure length, but enough to know that it is not 0.4 s."""
+    generator = np.random.default_rng(6)
+    told = reported(lambda count: generator.uniform(6_000, 12_000, count), 12, 6)
+    found = pauses.describe(told, HEARTBEAT_MS, LogNormal(400, 0.8))
+    assert pauses.FEW <= found.late < pauses.ENOUGH
+    assert not found.is_fitted
+    assert found.length is not None
+    assert found.length.quantile(0.5) > 4_000
+    assert 6 in found.per_member_hour
+
+
+def test_false_expiries_prove_long_pauses() -> None:
+    """Members that expired came back after two to nine seconds: each was silent for the session timeout and that, and none
+    of these pauses is in a report of the one that expired.
+    """
+    returns = [Return(covered_ms=600_000 + SESSION_MS, behind_ms=behind) for behind in (2_000, 5_000, 9_000)]
+    told = pauses.with_returns({0: LatenessReports(20, 12_000_000)}, returns, SESSION_MS, HEARTBEAT_MS)
+    late = {bin_: it.count for bin_, it in told.items() if bin_}
+    assert late == histogram.histogram([SESSION_MS - HEARTBEAT_MS + behind for behind in (2_000, 5_000, 9_000)])
+    assert sum(it.covered_ms for it in told.values()) == 12_000_000 + 3 * (600_000 + SESSION_MS)
 
 
 def test_handlers_are_read_from_totals() -> None:

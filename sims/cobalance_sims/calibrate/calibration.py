@@ -85,7 +85,8 @@ def calibrate(
     own = {resource: durations.describe(it) for resource, it in tallies.drains.items() if it.count >= ENOUGH_OF_ONE}
     handled = handling.describe(tallies.handlers.values())
     length = base.pause_ms if isinstance(base.pause_ms, LogNormal) else LogNormal(base.pause_ms.quantile(0.5), 1.0)
-    stops = pauses.describe(tallies.late, heartbeat_interval_ms, length)
+    late = pauses.with_returns(tallies.late, tallies.returns, session_timeout_ms, heartbeat_interval_ms)
+    stops = pauses.describe(late, heartbeat_interval_ms, length)
     parameters = [
         *of_group.size(tallies, group, turnover, base),
         *of_group.deploys(turnover, group, base),

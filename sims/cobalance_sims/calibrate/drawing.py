@@ -46,7 +46,7 @@ def _pauses(calibration: Calibration, random: Random) -> dict[str, Any]:
         return {}
     shape = max(found.late, 1)
     rate *= random.gammavariate(shape, 1 / shape)
-    if found.median_ms is None or found.sigma is None:
+    if not isinstance(found.length, LogNormal) or found.median_ms is None or found.sigma is None:
         return {"pauses_per_member_hour": min(rate, 100_000.0)}
     by_median, by_sigma = random.gauss(0, _spread(found.median_ms)), random.gauss(0, _spread(found.sigma))
     length = LogNormal(found.length.median_ms * math.exp(by_median), found.length.sigma * math.exp(by_sigma))

@@ -33,11 +33,11 @@ def stops(found: Pauses, base: Churn) -> list[Parameter]:
             ),
             Parameter(name="pause_ms", value=base.pause_ms.text, basis="assumed", observations=found.late, note=note),
         ]
-    basis: Basis = "measured" if found.median_ms else "few"
+    basis: Basis = "measured" if found.is_fitted else "few"
     note = (
         ""
-        if found.median_ms
-        else f"{found.late} late heartbeats: {pauses.ENOUGH} are needed for the length of pauses, which is assumed"
+        if found.is_fitted
+        else f"{found.late} late heartbeats: {pauses.ENOUGH} are needed for a sure length of pauses"
     )
     return [
         Parameter(

@@ -15,7 +15,7 @@ from cobalance.errors import CobalanceError
 from cobalance.ownership import BEGINNINGS, CUT_SHORT
 from cobalance.settings import STORED_NAMES
 from cobalance_sims import histogram
-from cobalance_sims.calibrate.pauses import LatenessReports
+from cobalance_sims.calibrate.pauses import LatenessReports, Return
 from cobalance_sims.calibrate.sample import DurationSample
 from cobalance_sims.outcomes import Event
 from cobalance_sims.outcomes.repairs import AFTER, undone
@@ -90,9 +90,11 @@ class Tallies:
     drains: dict[str, DurationSample]
     handlers: dict[str, Handlers]
     late: dict[int, LatenessReports]
-    """Reports of lateness, by the bin of the lateness."""
+    """Reports of lateness, by the bin of the lateness; without those of members that have just come back."""
     settings: dict[str, int | str]
     """The latest settings in ``configured`` entries, by their names in GroupSettings, if all groups agree."""
+    returns: list[Return] = attrs.field(factory=list)
+    """Members that expired, and came back."""
 
 
 def tallies(events: DataFrame) -> Tallies:
@@ -107,6 +109,7 @@ def tallies(events: DataFrame) -> Tallies:
                 drains=_drains(happened),
                 handlers=_handlers(happened),
                 late=_late(happened),
+                returns=_returns(happened),
                 settings=agreed(_settings(happened), [it.run for it in windows]),
             )
         finally:
@@ -259,18 +262,43 @@ def _handlers(events: DataFrame) -> dict[str, Handlers]:
 
 
 def _late(events: DataFrame) -> dict[int, LatenessReports]:
-    """A report covers the time since the member's last one, or since its join."""
+    """A report covers the time since the member's last one, or since its join. The first one of a member that came back
+    tells of its silence before that, which :func:`_returns` has.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
-    before = F.lag("at_ms").over(_by_seq("run", "member"))
+    told = events.where((F.col("kind") == "joined") | F.col("late_ms").isNotNull())
     reports = (
-        events.where((F.col("kind") == "joined") | F.col("late_ms").isNotNull())
-        .withColumn("covered_ms", F.col("at_ms") - before)
-        .where("late_ms IS NOT NULL AND covered_ms IS NOT NULL")
+        told.withColumn("covered_ms", F.col("at_ms") - F.lag("at_ms").over(_by_seq("run", "member")))
+        .withColumn("after_return", F.lag(_came_back()).over(_by_seq("run", "member")))
+        .where("late_ms IS NOT NULL AND covered_ms IS NOT NULL AND NOT after_return")
         .groupBy(F.expr(histogram.sql("late_ms")).alias("bin"))
         .agg(F.count("*").alias("count"), F.sum("covered_ms").alias("covered_ms"))
     )
     return {row["bin"]: LatenessReports(row["count"], row["covered_ms"]) for row in reports.orderBy("bin").collect()}
+
+
+def _came_back() -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return (F.col("kind") == "joined") & ~F.coalesce(F.col("reason"), F.lit("")).isin("", "-")
+
+
+def _returns(events: DataFrame) -> list[Return]:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    back = events.where(_came_back()).select("run", F.col("reason").alias("member"), F.col("at_ms").alias("back_ms"))
+    expired = F.col("kind").isin("expired_member", "graced") & (F.col("reason") == "expired")
+    rows = (
+        events.where((F.col("kind") == "joined") | F.col("late_ms").isNotNull() | expired)
+        .withColumn("told_ms", F.lag("at_ms").over(_by_seq("run", "member")))
+        .where(expired & F.col("told_ms").isNotNull())
+        .join(back, ["run", "member"])
+        .where("back_ms >= at_ms")
+        .orderBy("run", "seq")
+        .selectExpr("back_ms - told_ms AS covered_ms", "back_ms - at_ms AS behind_ms")
+    )
+    return [Return(row["covered_ms"], row["behind_ms"]) for row in rows.collect()]
 
 
 Settings = dict[str, int | str]
