@@ -211,6 +211,16 @@ def test_what_no_lognormal_fits_keeps_its_own_quantiles() -> None:
     assert "no lognormal" in found.note
 
 
+def test_what_no_lognormal_fits_keeps_its_quantiles_although_some_are_cut_short() -> None:
+    """Two clusters of drains, of which one in ten is cut short: what is known is kept, and only the rest is a guess."""
+    found = durations.describe(DurationSample.of([10] * 300 + [4_000] * 240, [10_000] * 60))
+    assert found.distribution is not None
+    assert found.distribution.quantile(0.25) == pytest.approx(10, rel=0.1)
+    assert found.distribution.quantile(0.75) == pytest.approx(4_000, rel=0.1)
+    assert found.distribution.quantile(0.95) >= 10_000
+    assert "the tail is a guess" in found.note
+
+
 def test_too_few_are_said_to_be_too_few() -> None:
     """Twelve drains make no distribution, and three crashes no rate that contradicts the assumption."""
     found = durations.describe(DurationSample.of([100.0] * 12))

@@ -25,7 +25,7 @@ CHECK = "check.json"
 RULES = f"""\
 How it is decided. A distribution of drains takes {ENOUGH} that are known exactly; those cut short (forced, given up, called off)
 count as "longer than". A lognormal is taken where its distance from the data (Kolmogorov-Smirnov) is at most {CLOSE}, or what chance
-gives; else the data's own quantiles are, if nearly all is known exactly. A rate takes {ENOUGH_EVENTS} events; below, the base churn's is
+gives; else the data's own quantiles are, as far as they are known. A rate takes {ENOUGH_EVENTS} events; below, the base churn's is
 taken if what was seen does not speak against it, else half an event more than was seen. Intervals hold the truth 95 times in 100.
 """
 
