@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import attrs
+import pytest
 from tests.cli_process import cobalance
 from tests.names import unique
 
@@ -35,8 +36,11 @@ def test_the_recommended_command_is_what_the_command_line_takes(redis_url: str) 
     assert json.loads(told.out) == attrs.asdict(chosen)
 
 
-def test_todays_settings_are_read_from_the_group_itself(redis_url: str, tmp_path: Path) -> None:
-    """With --redis-url, the comparison is with what the group runs."""
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_todays_settings_are_read_from_the_group_itself(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_variable: bool
+) -> None:
+    """With --redis-url, or the variable that all commands heed, the comparison is with what the group runs."""
     name, environment = unique("tuned"), {"COBALANCE_REDIS_URL": redis_url}
     assert cobalance("group", "create", name, "--revocation-timeout", "77s", environment=environment).code == 0
     churn = Churn(members=2, resources=4, length_ms=20_000, deploy="rolling", deploy_every_ms=10_000)
@@ -53,5 +57,7 @@ def test_todays_settings_are_read_from_the_group_itself(redis_url: str, tmp_path
         "--search",
         "gather",
     ]
-    main(["sims", "tune", *words, "--group", name, "--redis-url", redis_url])
+    if by_variable:
+        monkeypatch.setenv("COBALANCE_REDIS_URL", redis_url)
+    main(["sims", "tune", *words, "--group", name, *([] if by_variable else ["--redis-url", redis_url])])
     assert json.loads(out.read_text())["today"]["settings"]["revocation_timeout_ms"] == 77_000

@@ -16,6 +16,7 @@ from tests.spark.sweeping import WORDS
 from cobalance.cli.app import run as main
 from cobalance.cli.exits import INTERRUPTED
 from cobalance_sims.spark import session, sweep
+from cobalance_sims.spark.errors import SparkFailed
 from cobalance_sims.spark.interruption import quiet_interrupts, sigterm_interrupts
 
 
@@ -46,16 +47,22 @@ def test_sigterm_is_an_interruption() -> None:
 def test_an_interrupted_sweep_says_what_is_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And how to resume."""
+    """And how to resume, in one line: what Spark says of being broken off is not told."""
 
     @contextmanager
     def spark_session(*_: object, **__: object) -> Iterator[None]:
         yield
 
     def run(*_: Any) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        finally:
+            raise SparkFailed("Exception thrown in awaitResult")
 
     monkeypatch.setattr(session, "spark_session", spark_session)
     monkeypatch.setattr(sweep.Sweep, "run", run)
     assert main(["sims", "sweep", *WORDS, "--out", str(tmp_path / "out")]) == INTERRUPTED
-    assert "finished waves are kept in" in capsys.readouterr().err
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        f"error: interrupted: all finished waves are kept in {tmp_path / 'out'}; the same command goes on from there"
+    ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -29,14 +29,38 @@ def sigterm_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def quiet_interrupts() -> Iterator[None]:
-    """Makes Ctrl-C and SIGTERM raise KeyboardInterrupt, after which nothing is logged until the end. Enter it when
-    Spark is there, since PySpark's start installs a handler of its own.
+def interruptible(kept: Callable[[], str] = str) -> Iterator[threading.Event]:
+    """Makes Ctrl-C and SIGTERM raise a KeyboardInterrupt that says what is kept. Whatever fails after that fails because
+    calls to Spark were broken off, and is the same interrupt. Give its event to :func:`quiet_interrupts`.
+    """
+    interrupted = threading.Event()
+
+    def interrupt(_: int, __: FrameType | None) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    try:
+        with signals_handled(interrupt, *ENDING):
+            yield interrupted
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(kept()) from None
+    except Exception:
+        if not interrupted.is_set():
+            raise
+        raise KeyboardInterrupt(kept()) from None
+
+
+@contextmanager
+def quiet_interrupts(interrupted: threading.Event | None = None) -> Iterator[None]:
+    """Makes Ctrl-C and SIGTERM set the event and raise KeyboardInterrupt, after which nothing is logged until the end.
+    Enter it when Spark is there, since PySpark's start installs a handler of its own.
     """
     before = logging.root.manager.disable
 
     def interrupt(_: int, __: FrameType | None) -> None:
         logging.disable()
+        if interrupted is not None:
+            interrupted.set()
         raise KeyboardInterrupt
 
     try:

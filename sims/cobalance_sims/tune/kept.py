@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
@@ -18,10 +18,7 @@ from cobalance.errors import CobalanceError
 from cobalance_sims.records import OUTCOME
 from cobalance_sims.simulate.churn import Churn
 from cobalance_sims.simulate.kernel import VERSION
-from cobalance_sims.tune.trials import Asked, Outcome, Runner, settings_of
-
-AT_ONCE = 200
-"""Runs that are made before they are written: the most that an interruption loses."""
+from cobalance_sims.tune.trials import Asked, Outcome, settings_of
 
 _MAPS = frozenset(it.name for it in OUTCOME.columns if it.type == "map<int,long>")
 
@@ -30,13 +27,25 @@ class NotKept(CobalanceError):
     """The file of the runs cannot be read or written."""
 
 
+class Runs(Protocol):
+    """Makes runs, a few at a time; see runners.py."""
+
+    @property
+    def at_once(self) -> int:
+        """How many runs to ask for before they are written: the most that an interruption loses."""
+
+    def __call__(self, asked: Sequence[Asked]) -> list[Outcome]:
+        """Returns their outcomes, in any order."""
+
+
 @attrs.define
 class Kept:
     """Makes the runs that the file does not have, and adds them."""
 
-    runner: Runner
     file: Path
     churn: Churn
+    runner: Runs | None = None
+    """May be given later, but before the first run that the file does not have."""
     _known: dict[str, Outcome] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -62,12 +71,14 @@ class Kept:
         """In the order in which they are asked for, whether made now or before."""
         keys = [self._key(*it) for it in asked]
         missing = [it for it, key in zip(asked, keys, strict=True) if key not in self._known]
-        for start in range(0, len(missing), AT_ONCE):
-            self._make(missing[start : start + AT_ONCE])
+        while missing and self.runner is not None:
+            some = max(1, self.runner.at_once)
+            self._make(self.runner, missing[:some])
+            missing = missing[some:]
         return [self._known[key] for key in keys if key in self._known]
 
-    def _make(self, asked: Sequence[Asked]) -> None:
-        made = {self._key(settings_of(it, asked[0][0]), it["seed"]): it for it in self.runner(asked)}
+    def _make(self, runner: Runs, asked: Sequence[Asked]) -> None:
+        made = {self._key(settings_of(it, asked[0][0]), it["seed"]): it for it in runner(asked)}
         self._known |= made
         lines = [json.dumps([key, {**it, "params": None}]) for key, it in made.items()]  # long, and in replay as well
         try:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 GUESS_S = 0.2
 """CPU seconds of a run, before any was made."""
 
+JOB_S = 15.0
+"""How long a job takes, about: an interruption loses the one that runs, and each costs Spark about half a second."""
+
 
 def row_of(churn: Churn, settings: GroupSettings, seed: int) -> dict[str, Any]:
     """The parameters of a run, as the kernel takes them."""
@@ -30,6 +33,7 @@ class InProcess:
     """One run after the other."""
 
     churn: Churn
+    at_once: int = 1
 
     def __call__(self, asked: Sequence[Asked]) -> list[Outcome]:
         outcomes = (run_row(row_of(self.churn, settings, seed)).outcome for settings, seed in asked)
@@ -44,6 +48,11 @@ class OnSpark:
     spark: SparkSession
     _cores: int = attrs.field(default=0, init=False)
     _cost_s: float = attrs.field(default=GUESS_S, init=False)
+
+    @property
+    def at_once(self) -> int:
+        """As many runs as fill a job."""
+        return max(4, int(JOB_S * max(self._cores, 1) / self._cost_s))
 
     def __call__(self, asked: Sequence[Asked]) -> list[Outcome]:
         from cobalance_sims.spark.balance import slots

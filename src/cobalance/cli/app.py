@@ -72,8 +72,8 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except KeyboardInterrupt:
-        return _complain("interrupted", INTERRUPTED)
+    except KeyboardInterrupt as stopped:
+        return _complain(": ".join(["interrupted", *([str(stopped)] if str(stopped) else [])]), INTERRUPTED)
     except Exception as error:  # noqa: BLE001 -- it is reported
         return _crash(error)
     return result if isinstance(result, int) else OK

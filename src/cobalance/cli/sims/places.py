@@ -34,6 +34,16 @@ def check_folder(folder: Path) -> None:
         _try_folder(folder)
 
 
+def check_target(place: str) -> None:
+    """Checks that files can be created in this folder, if it is one of this machine. URIs are left to Spark.
+
+    Raises:
+        UsageError: they cannot.
+    """
+    if not re.match(r"[a-z0-9]+:", place, re.IGNORECASE):
+        check_folder(Path(place).expanduser())
+
+
 def check_sources(places: Iterable[str], master: str | None) -> None:
     """Checks that folders to be read exist, which Spark tells after half a minute. Where another machine reads them, and
     for URIs and patterns, that is left to Spark.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,9 +11,10 @@ from rich.console import Console
 
 from cobalance.cli.exits import FAILED, OK
 from cobalance.cli.options import duration_option
+from cobalance.cli.sims.places import check_target
 from cobalance.cli.sims.spark_options import HERE, SparkOptions
 from cobalance_sims.spark.grid import PARAMETERS, SETTINGS, Grid, known, make_grid, read_grid, some
-from cobalance_sims.spark.interruption import quiet_interrupts, sigterm_interrupts
+from cobalance_sims.spark.interruption import interruptible, quiet_interrupts
 
 SHOWN = 20
 """The most failed runs that are listed."""
@@ -74,16 +74,19 @@ def sweep(
 
 
 def _sweep(grid: Grid, out: str, events: float, wave_ms: int, options: SparkOptions) -> int:
-    with sigterm_interrupts(), options.session() as spark, quiet_interrupts():
+    check_target(out)
+    with (
+        interruptible(
+            lambda: f"all finished waves are kept in {out}; the same command goes on from there"
+        ) as interrupted,
+        options.session() as spark,
+        quiet_interrupts(interrupted),
+    ):
         from cobalance_sims.spark.progress import SweepProgress
         from cobalance_sims.spark.sweep import Sweep
 
         sweep = Sweep(spark=spark, out=out, events_share=events, wave_s=wave_ms / 1000)
-        try:
-            done = sweep.run(grid, SweepProgress(Console(stderr=True)))
-        except KeyboardInterrupt:
-            sys.stderr.write(f"All finished waves are kept in {sweep.out}; the same command goes on from there.\n")
-            raise
+        done = sweep.run(grid, SweepProgress(Console(stderr=True)))
     _say(f"{done.made:,} runs made, {done.there:,} were there; all are in {sweep.out}")
     if done.failed:
         _say(f"{len(done.failed):,} FAILED:")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,13 +24,14 @@ from cobalance.redact import redact
 from cobalance.settings import GroupSettings, duration_ms
 from cobalance_sims.simulate.churn import CHURNS
 from cobalance_sims.spark.errors import SparkMissing
+from cobalance_sims.spark.interruption import interruptible, quiet_interrupts
 from cobalance_sims.spark.journal_options import DEFAULT_VARIABLE
 from cobalance_sims.tune.costs import COSTS
 
 if TYPE_CHECKING:
+    from cobalance_sims.tune.kept import Kept
     from cobalance_sims.tune.preferences import Preferences
     from cobalance_sims.tune.source import ChurnSource
-    from cobalance_sims.tune.trials import Runner
 
 REFUSED = 5
 
@@ -75,9 +77,9 @@ class Today:
 
     group: Annotated[
         str | None,
-        Parameter(help="For the command that makes the change; with --redis-url, also for its current settings."),
+        Parameter(help=f"Its current settings are read where --redis-url or {DEFAULT_VARIABLE} says that it is."),
     ] = None
-    redis_url: Annotated[str | None, Parameter(help="Where the group is.")] = None
+    redis_url: Annotated[str | None, Parameter(help=f"Where the group is; else {DEFAULT_VARIABLE}.")] = None
     key_prefix: KeyPrefix = DEFAULT_PREFIX
     today: Annotated[
         tuple[str, ...],
@@ -86,12 +88,17 @@ class Today:
         ),
     ] = ()
 
+    @property
+    def where(self) -> str | None:
+        """The URL of the group's Redis, as far as one is given."""
+        return self.redis_url or (os.environ.get(DEFAULT_VARIABLE) or None if self.group else None)
+
     def settings(self, source: ChurnSource) -> tuple[GroupSettings, tuple[str, ...]]:
         """The settings of the group or of the calibration, overridden by given ones; and the times in neither."""
         given = dict(given_time(word, "--today") for word in self.today)
         known = {*given, *source.today}
-        if self.redis_url:
-            settings = self._of_the_group(self.redis_url)
+        if self.where:
+            settings = self._of_the_group(self.where)
             known = {*attrs.asdict(settings)}
         else:
             settings = source.settings()
@@ -160,20 +167,17 @@ def tune(
     name = group.group or source.group or "GROUP"
     if not chosen.axes:
         return _refuse_to_search(chosen.left)
-    kept = out.with_name(f"{out.name}.runs")
-    with _runner(source, None if in_process else spark) as runner:
-        runs = Kept(runner, kept, source.churn)
-        if runs.count:
-            _progress(f"{kept}: {runs.count:,} runs of a search that was interrupted, or refused, are taken up")
+    runs = Kept(out.with_name(f"{out.name}.runs"), source.churn)
+    with _made(runs, source, None if in_process else spark):
         found = searched(runs, today, chosen, preferences, seeds=seeds, tolerance=tolerance, told=_progress)
     sys.stdout.write(page(found, group=name, unknown=unknown))
-    sys.stdout.writelines([*whereabouts(group.redis_url), *_mismatched(source), *_little(source)])
+    sys.stdout.writelines([*whereabouts(group.where), *_mismatched(source), *_little(source)])
     written = as_json(found, churn=source.churn.table(), group=name, unknown=unknown, check=source.check)
     with writing(out):
         out.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
     if found.verdict.decision == "refused":
         return REFUSED  # the runs are kept, so they count if there are more seeds
-    kept.unlink(missing_ok=True)
+    runs.file.unlink(missing_ok=True)
     return OK
 
 
@@ -236,15 +240,24 @@ def given_time(word: str, option: str) -> tuple[str, int]:
 
 
 @contextmanager
-def _runner(source: ChurnSource, spark: SparkOptions | None) -> Iterator[Runner]:
+def _made(runs: Kept, source: ChurnSource, spark: SparkOptions | None) -> Iterator[None]:
+    """Gives what makes the missing runs. An interruption says which are kept."""
     from cobalance_sims.tune.runners import InProcess, OnSpark
 
-    if spark is None:
-        yield InProcess(source.churn)
-        return
-    with ExitStack() as stack:
-        try:
-            session = stack.enter_context(spark.session())
-        except SparkMissing as error:
-            raise SparkMissing(f"{error}, or give --in-process.") from None
-        yield OnSpark(source.churn, session)
+    if runs.count:
+        _progress(f"{runs.file}: {runs.count:,} runs of a search that was interrupted, or refused, are taken up")
+
+    def left() -> str:
+        return f"{runs.count:,} runs are kept in {runs.file}; the same command goes on from there"
+
+    with interruptible(left) as interrupted, ExitStack() as stack:
+        if spark is None:
+            runs.runner = InProcess(source.churn)
+        else:
+            try:
+                session = stack.enter_context(spark.session())
+            except SparkMissing as error:
+                raise SparkMissing(f"{error}, or give --in-process.") from None
+            stack.enter_context(quiet_interrupts(interrupted))
+            runs.runner = OnSpark(source.churn, session)
+        yield
