@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cobalance.cli.app import run
-from cobalance.cli.exits import INTERRUPTED, USAGE
+from cobalance.cli.exits import INTERRUPTED, UNREACHABLE, USAGE
 from cobalance.cli.sims import journal as command
 from cobalance.errors import CobalanceError, Unreachable
 from cobalance_sims.spark import journal_export, session
@@ -94,8 +94,21 @@ def test_a_wrong_command_is_refused_before_spark_starts(
     assert not started
 
 
-def test_sigterm_ends_it_as_ctrl_c_does(started: list[Any], tmp_path: Path) -> None:
+def test_a_redis_that_does_not_answer_is_told_before_spark_starts(
+    started: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark would take half a minute to start, and half another to give up."""
+    words = ["--out", str(tmp_path / "out"), "--group", "orders", "--redis-url", URL]
+    assert run(["sims", "journal", *words]) == UNREACHABLE
+    said = capsys.readouterr().err
+    assert "cannot be reached" in said
+    assert SECRET not in said
+    assert not started
+
+
+def test_sigterm_ends_it_as_ctrl_c_does(started: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A service manager stops it: with --follow, that is the regular end. No file with the URL stays behind."""
+    monkeypatch.setattr(command, "check_groups", lambda _: None)  # there is no Redis
     words = ["sims", "journal", "--out", str(tmp_path / "out"), "--group", "orders", "--redis-url", URL]
     before = signal.getsignal(signal.SIGTERM)
     assert run([*words, "--follow"]) == 0

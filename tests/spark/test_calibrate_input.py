@@ -14,6 +14,7 @@ from cobalance_sims.calibrate.source import from_parquet
 from cobalance_sims.calibrate.tallies import tallies
 from cobalance_sims.outcomes import Event
 from cobalance_sims.records import EVENT, JOURNAL
+from cobalance_sims.spark import session
 from cobalance_sims.spark.schemas import struct_array
 
 if TYPE_CHECKING:
@@ -90,3 +91,38 @@ def test_help_tells_the_way_from_a_journal(capsys: pytest.CaptureFixture[str]) -
     said = capsys.readouterr().out
     assert "cobalance sims journal --group orders" in said
     assert "cobalance sims calibrate --group orders --out DIR" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["calibrate", "nowhere", "--out", "churn"], 2, "There is no folder nowhere"),
+        (["calibrate", "--out", "churn"], 2, "Give folders of events"),
+        (["calibrate", "--group", "shop", "--out", "churn"], 2, "COBALANCE_REDIS_URL is not set"),
+        (["calibrate", "--group", "shop", "--redis-url-file", "url", "--out", "churn"], 3, "127.0.0.1:1"),
+        (["calibrate", "--group", "shop", "--since", "soon", "--out", "churn"], 2, "not a point in time"),
+        (["verify", "--before", "nowhere", "--after", "nowhere"], 2, "There is no folder nowhere"),
+        (["verify", "--before", ".", "--after", ".", "--setting", "luck=3s"], 2, "there is no setting"),
+        (["sweep", "--base", "crash_loop", "--out", "url/churn"], 2, "cannot be written"),
+    ],
+)
+def test_what_is_wrong_is_told_before_spark_starts(
+    words: list[str],
+    code: int,
+    said: str,
+    *,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No folder, no option, no server: Spark takes half a minute to tell, and is not started for it."""
+
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(session, "spark_session", started)
+    monkeypatch.delenv("COBALANCE_REDIS_URL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    Path("url").write_text("redis://127.0.0.1:1/0")
+    assert main(["sims", *words]) == code
+    assert said in capsys.readouterr().err

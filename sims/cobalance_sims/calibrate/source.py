@@ -1,4 +1,4 @@
-"""Where events come from: Parquet of an export or a sweep, or a group's journal in Redis."""
+"""Reads events from Parquet, of an export or a sweep."""
 
 from __future__ import annotations
 
@@ -52,17 +52,3 @@ def _read(spark: SparkSession, place: str) -> DataFrame:
         except AnalysisException:
             continue
     raise NoEvents(f"There is no folder of Parquet at {place}.")
-
-
-def from_redis(
-    spark: SparkSession,
-    groups: Sequence[str],
-    *,
-    since: str | None = None,
-    url_file: str | None = None,
-    key_prefix: str | None = None,
-) -> DataFrame:
-    """Reads the current journals of groups. Redis's address is found as in journal_options.py."""
-    options = {"groups": ",".join(groups), "since": since, "redisUrlFile": url_file, "keyPrefix": key_prefix}
-    given = {name: value for name, value in options.items() if value}
-    return spark.read.format("cobalance").options(**given).load()

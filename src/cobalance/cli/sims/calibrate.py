@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -14,12 +15,15 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from cobalance.cli.options import KeyPrefix, duration_option
-from cobalance.cli.sims.places import check_folder, check_sources, writing
+from cobalance.cli.sims.places import check_folder, check_groups, check_sources, writing
 from cobalance.cli.sims.spark_options import HERE, SparkOptions
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.errors import UsageError
 from cobalance.settings import GroupSettings
 from cobalance_sims.simulate.churn import CHURNS, Churn
+from cobalance_sims.spark.interruption import interruptible, quiet_interrupts
+from cobalance_sims.spark.journal_options import JournalOptions
+from cobalance_sims.spark.session import find_target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -107,7 +111,14 @@ def calibrate(
     base = Churn.of(assume)
     if not (events or journal.group):
         raise UsageError("Give folders of events, or --group NAME to read its journal from Redis.")
-    with spark.session() as session, events_of(session, events, journal) as frame:
+    if not events:
+        check_redis(journal, spark.master)
+    with (
+        interruptible() as interrupted,
+        spark.session() as session,
+        quiet_interrupts(interrupted),
+        events_of(session, events, journal) as frame,
+    ):
         calibration = calibrated(frame, out.name, base, in_force.times, in_force.prefetch)
         checked = compared(session, frame, calibration, in_force_of(calibration))
     print(check.page(checked))
@@ -116,6 +127,28 @@ def calibrate(
         write(calibration, out)
         check.write(checked, out)
     print(f"Next: cobalance sims tune --churn {shlex.quote(str(out))}")
+
+
+def check_redis(journal: JournalSelection, master: str | None) -> None:
+    """Checks what is to be read from Redis before Spark starts, as far as this machine can tell.
+
+    Raises:
+        InvalidSettings, Unreachable, UnknownGroup: an option is wrong, Redis does not answer, or has no such group.
+    """
+    known = JournalOptions.read(journal_options(journal))
+    if find_target(master, os.environ).local:
+        check_groups(known)
+
+
+def journal_options(journal: JournalSelection) -> dict[str, str]:
+    """As the data source takes them."""
+    given = {
+        "groups": ",".join(journal.group),
+        "since": journal.since,
+        "redisUrlFile": journal.redis_url_file,
+        "keyPrefix": journal.key_prefix,
+    }
+    return {name: value for name, value in given.items() if value}
 
 
 def in_force_of(calibration: Calibration) -> GroupSettings:
@@ -166,15 +199,9 @@ def _untold(setting: str, ms: int) -> str:
 
 @contextmanager
 def events_of(spark: SparkSession, folders: tuple[str, ...], journal: JournalSelection) -> Iterator[DataFrame]:
-    from cobalance_sims.calibrate.source import from_parquet, from_redis
+    from cobalance_sims.calibrate.source import from_parquet
 
     if folders:
         yield from_parquet(spark, list(folders), list(journal.group))
     else:
-        yield from_redis(
-            spark,
-            list(journal.group),
-            since=journal.since,
-            url_file=journal.redis_url_file,
-            key_prefix=journal.key_prefix,
-        )
+        yield spark.read.format("cobalance").options(**journal_options(journal)).load()

@@ -19,6 +19,7 @@ from cyclopts import App, Parameter, Token
 from cyclopts.validators import Number
 
 from cobalance.cli.options import KeyPrefix
+from cobalance.cli.sims.places import check_groups
 from cobalance.cli.sims.spark_options import HERE, SparkOptions
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.open import DEFAULT_REDIS_URL, open_transport
@@ -114,6 +115,8 @@ def journal(
     _check_folder(out)
     with sigterm_interrupts(), only_writer(out), _address(redis, spark.master) as address:
         settings = _settings(reading, redis, address, spark.master)
+        if find_target(spark.master, os.environ).local and not follow:  # whoever follows, waits
+            check_groups(JournalOptions.read(settings))
         with spark.session() as session:
             _export(session, out, settings, every if follow else None)
 

@@ -9,7 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 
+import attrs
+
 from cobalance.errors import UsageError
+from cobalance_sims.spark.journal_options import JournalOptions
+from cobalance_sims.spark.journal_server import JournalServer
 
 
 def check_file(file: Path) -> None:
@@ -56,6 +60,17 @@ def check_sources(places: Iterable[str], master: str | None) -> None:
     for place in places:
         if not re.search(r"^[a-z0-9]+:/|[*?\[{]", place, re.IGNORECASE) and not Path(place).expanduser().is_dir():
             raise UsageError(f"There is no folder {place}: give what cobalance sims journal or sweep wrote with --out.")
+
+
+def check_groups(journal: JournalOptions) -> None:
+    """Checks that Redis answers, and has the groups whose journals are to be read.
+
+    Raises:
+        Unreachable: it does not answer.
+        UnknownGroup, ProtocolMismatch: it has no such group, or one of another version.
+    """
+    with JournalServer(attrs.evolve(journal, retry_s=0)) as server:
+        server.groups(journal.groups)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from cobalance.cli.sims.places import check_sources
 from cobalance.cli.sims.spark_options import HERE, SparkOptions
 from cobalance.cli.sims.tune import REFUSED, given_time
 from cobalance_sims.simulate.churn import CHURNS, Churn
+from cobalance_sims.spark.interruption import interruptible, quiet_interrupts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -62,7 +63,7 @@ def verify(
 
     base, given = Churn.of(assume), dict(given_time(word, "--setting") for word in setting)
     check_sources([*before, *after], spark.master)
-    with spark.session() as session:
+    with interruptible() as interrupted, spark.session() as session, quiet_interrupts(interrupted):
         selection = attrs.evolve(NO_JOURNAL, group=group)
         with events_of(session, before, selection) as old, events_of(session, after, selection) as new:
             found = _verified(old, new, base, given, in_force)
