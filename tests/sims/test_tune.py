@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cobalance.cli.app import run as main
-from cobalance.cli.sims.tune import REFUSED
+from cobalance.cli.sims.tune import REFUSED, Wishes
 from cobalance.settings import GroupSettings
 from cobalance_sims import histogram
 from cobalance_sims.simulate.churn import Churn
@@ -26,7 +26,7 @@ from cobalance_sims.tune.space import AXES, coarse_grid, neighbours
 from cobalance_sims.tune.trials import Asked, Outcome, RunsFailed
 from cobalance_sims.tune.tuning import Tuning, tune
 from cobalance_sims.tune.verdict import Verdict
-from cobalance_sims.tune.written import as_json, command
+from cobalance_sims.tune.written import as_json, command, page
 
 DAY_MS = 86_400_000
 TODAY = GroupSettings()
@@ -191,6 +191,54 @@ def test_today_is_kept_where_nothing_is_surely_better() -> None:
     found = tuned(Flat())
     assert found.verdict.decision == "keep"
     assert found.verdict.choice is found.today
+
+
+def test_a_setting_that_gains_nothing_stays_as_it_is() -> None:
+    """Gathering changes nothing but a little noise: with the revocation timeout it would be changed for nothing."""
+
+    class Irrelevant(Known):
+        def _run(self, settings: GroupSettings, seed: int) -> Outcome:
+            noise = np.random.default_rng((seed, settings.gather_ms)).normal(0, 0.01)
+            found = super()._run(settings, seed)
+            return {**found, "draining_resource_ms": int(found["draining_resource_ms"] * (1 + noise))}
+
+    axes = (AXES["revocation_timeout_ms"], AXES["gather_ms"])
+    found = tune(Irrelevant(), attrs.evolve(TODAY, gather_ms=700), Chosen(axes, {}), Preferences(), seeds=16)
+    assert found.verdict.decision == "change"
+    assert found.verdict.choice is not None
+    assert found.verdict.choice.settings.gather_ms == 700
+    assert found.verdict.choice.settings.revocation_timeout_ms > 100_000
+
+
+def test_the_trade_is_said_in_words() -> None:
+    """Longer timeouts drain for longer, and cost fewer duplicates: both are told in per cent, the worse first."""
+    found = tuned(Known())
+    longer = found.around.settings.revocation_timeout_ms / TODAY.revocation_timeout_ms
+    fewer = f"{1 - 1 / longer:.0%}".replace("%", " %")
+    assert found.trade.endswith(f"more draining time, for {fewer} fewer duplicates")
+    assert f"{found.trade[0].upper()}{found.trade[1:]}." in page(found, group="shop")
+
+
+def test_a_refusal_shows_the_best_and_what_it_would_gain() -> None:
+    """In the terminal and in the file: its settings, its gain with an interval and in per cent, and the trade."""
+    found = tuned(Known(), Preferences({"heal": 5.0}))
+    refused(found)
+    told, written = page(found, group="shop"), as_json(found, churn={}, group="shop")
+    assert "The best that was found (revocation_timeout_ms " in told
+    assert "resource-seconds a day less" in told
+    assert "fewer duplicates" in told
+    assert "unbounded" not in told.split("SETTING")[0]
+    assert written["best"]["settings"]["revocation_timeout_ms"] > 100_000
+    assert written["gain"]["low"] > 0
+
+
+def test_assumed_messages_stay_out_of_the_total() -> None:
+    """A plain group has no messages: their duplicates count only if they are asked for."""
+    plain = ChurnSource(churn=Churn(), bases={"messages_per_s": "assumed", "handle_ms": "assumed"})
+    assert Wishes().preferences(plain).weight("duplicates") == 0
+    assert Wishes(weight=("duplicates=2",)).preferences(plain).weight("duplicates") == 2
+    assert Wishes(max_duplicates_per_day=5).preferences(plain).weight("duplicates") == 1
+    assert Wishes().preferences(ChurnSource(churn=Churn())).weight("duplicates") == 1
 
 
 def test_failed_runs_end_the_search_with_a_replay_command() -> None:

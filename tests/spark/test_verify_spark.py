@@ -18,6 +18,7 @@ from cobalance_sims.records import EVENT
 from cobalance_sims.simulate.churn import Churn
 from cobalance_sims.simulate.kernel import run_row
 from cobalance_sims.spark.schemas import struct_array
+from cobalance_sims.verify import prediction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,9 +29,13 @@ TRUTH = Churn(
     name="truth",
     members=3,
     resources=6,
-    length_ms=300_000,
-    crashes_per_member_hour=30.0,
-    pauses_per_member_hour=120.0,
+    length_ms=600_000,
+    deploy="rolling",
+    deploy_every_ms=150_000,
+    deploy_pause_ms=1_000,
+    startup_ms="lognormal:2000:0.3",
+    crashes_per_member_hour=12.0,
+    pauses_per_member_hour=60.0,
     pause_ms="lognormal:2000:0.8",
     drain_ms="lognormal:500:0.8",
 )
@@ -48,12 +53,14 @@ def journal(folder: Path, churn: Churn, settings: GroupSettings, seed: int) -> s
 
 
 def test_a_churn_is_checked_and_a_promise_is_kept(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The calibrated churn does what its journal shows, and what the same group does under a shorter session. Where
     processes have begun to freeze for long meanwhile, that is told with the parameter that has changed.
     """
     assert spark is not None
+    monkeypatch.setattr(prediction, "EVENTS", 5_000)
+    monkeypatch.setattr(prediction, "MOST_RUNS", 40)
     before = journal(tmp_path / "before", TRUTH, OLD, 1)
     assert main(["sims", "calibrate", before, "--out", str(tmp_path / "churn"), *TIMES]) == 0
     assert "PREDICTIVE CHECK: simulated, the churn does what its journal shows" in capsys.readouterr().out

@@ -162,7 +162,7 @@ _DECISIONS = {
 
 
 def _recommendation(tuned: Tuned) -> Section:
-    text = " ".join([*tuned.reasons, *(["What would help:"] if tuned.collect else []), *tuned.collect])
+    text = " ".join([*tuned.trade, *tuned.reasons, *(["What would help:"] if tuned.collect else []), *tuned.collect])
     return Section(
         title=_DECISIONS.get(tuned.decision, "Recommendation"),
         text=text,

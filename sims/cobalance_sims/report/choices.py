@@ -76,6 +76,8 @@ class Tuned:
 
     today: Choice
     recommended: Choice | None
+    best: Choice | None
+    """What a refusal found best, if that is not today's."""
     peers: tuple[Choice, ...]
     front: tuple[Choice, ...]
     """Choices that nothing tried surely beats in all costs that count."""
@@ -83,6 +85,8 @@ class Tuned:
     sensitivity: tuple[Sensitivity, ...]
     decision: str
     reasons: tuple[str, ...]
+    trade: tuple[str, ...]
+    """What the choice, or the best that was found, gives and takes."""
     collect: tuple[str, ...]
     command: str
     limits: Mapping[str, float]
@@ -95,7 +99,8 @@ class Tuned:
     @property
     def named(self) -> tuple[Choice, ...]:
         """Choices with a name of their own."""
-        return (*((self.recommended,) if self.recommended else ()), self.today, *self.peers)
+        best = self.recommended or self.best
+        return (*((best,) if best else ()), self.today, *self.peers)
 
     @classmethod
     def read(cls, found: Mapping[str, Any]) -> Tuned:
@@ -117,7 +122,11 @@ def _read(found: Mapping[str, Any]) -> Tuned:
     recommended = found["recommended"]
     if recommended and recommended["settings"] == found["today"]["settings"]:
         recommended = None  # they are kept
+    best = found.get("best") if found.get("decision") == "refused" else None
+    if best and best["settings"] == found["today"]["settings"]:
+        best = None
     return Tuned(
+        best=_choice("best found", best) if best else None,
         today=_choice("today", found["today"]),
         recommended=_choice("recommended", recommended) if recommended else None,
         peers=tuple(_choice(str(it.get("name", "")), it) for it in found.get("peers", ())),
@@ -126,6 +135,7 @@ def _read(found: Mapping[str, Any]) -> Tuned:
         sensitivity=tuple(_sensitivity(it) for it in found.get("sensitivity", ())),
         decision=str(found.get("decision", "")),
         reasons=tuple(map(str, found.get("reasons", ()))),
+        trade=tuple(map(str, found.get("trade", ()))),
         collect=tuple(map(str, found.get("collect", ()))),
         command=str(found.get("command", "") or ""),
         limits={str(name): float(limit) for name, limit in found.get("limits", {}).items()},

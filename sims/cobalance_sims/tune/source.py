@@ -38,6 +38,11 @@ class ChurnSource:
     """How a calibrated churn compares with its journal, as verify/check.py writes it."""
 
     @property
+    def knows_messages(self) -> bool:
+        """Whether the churn's messages are more than an assumption: a group without a broker has none."""
+        return not any(self.bases.get(name) == "assumed" for name in ("messages_per_s", "handle_ms"))
+
+    @property
     def mismatches(self) -> list[str]:
         """In what the churn does not do what its journal shows."""
         return [str(it) for it in self.check.get("mismatches", ())]

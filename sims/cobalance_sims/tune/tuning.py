@@ -7,14 +7,17 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from cobalance.settings import GroupSettings
+from cobalance_sims.calibrate.interval import Interval
 from cobalance_sims.tune import pareto
 from cobalance_sims.tune.axes import Chosen
+from cobalance_sims.tune.parsimony import Parsimony
 from cobalance_sims.tune.peers import Peer, peers
 from cobalance_sims.tune.preferences import Preferences
 from cobalance_sims.tune.search import SearchResult, search
 from cobalance_sims.tune.space import Axis, with_values
+from cobalance_sims.tune.trade import trade
 from cobalance_sims.tune.trials import Runner, Trials
-from cobalance_sims.tune.verdict import TOLERANCE, Judged, Verdict, decide, judge
+from cobalance_sims.tune.verdict import TOLERANCE, Judged, Verdict, changed, decide, difference, judge
 
 FRESH = 1_000_000
 """Seeds from here on are kept for the judgement."""
@@ -48,7 +51,11 @@ class Tuning:
     """All that were run with every seed of the search, except those of the front."""
     varied: list[Varied]
     around: Judged
-    """What the settings were varied around."""
+    """What the settings were varied around: the choice, or the best that was found if there is none."""
+    gain: Interval
+    """How much less that costs than today's settings, in resource-seconds a day."""
+    trade: str
+    """What it gives and takes, in words; empty if nothing surely changes."""
     seeds: int
     runs: int
     failed: list[str]
@@ -78,6 +85,11 @@ def tune(
     judged = {it: judge(trials, it, fresh, preferences) for it in everybody}
     rivals = [judged[it] for it in final]
     verdict = decide(rivals, judged[today], preferences, trials.draws(fresh), tolerance=tolerance)
+    if verdict.decision == "change" and verdict.choice is not None:
+        parsimony = Parsimony(
+            trials=trials, today=judged[today], preferences=preferences, seeds=fresh, tolerance=tolerance
+        )
+        verdict = changed(parsimony.simplest(verdict.choice), judged[today], preferences, trials.draws(fresh))
     around = verdict.choice or judged[found.best]
     front, candidates = _front(trials, found, preferences)
     return Tuning(
@@ -89,6 +101,8 @@ def tune(
         candidates=candidates,
         varied=_vary(trials, around.settings, chosen.axes, preferences, fresh[: max(2, seeds // 2)]),
         around=around,
+        gain=difference(judged[today], around, trials.draws(fresh)),
+        trade=trade(judged[today], around, trials.draws(fresh), preferences),
         seeds=seeds,
         runs=trials.runs,
         failed=sorted(str(it["replay"]) for it in trials.failed),

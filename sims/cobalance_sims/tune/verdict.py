@@ -92,7 +92,13 @@ def decide(
         reason = "Today's settings keep every limit, and nothing that was tried is surely better"
         reason += "." if best is today else f": the best costs {gain} less a day."
         return Verdict(decision="keep", choice=today, reasons=[reason], collect=[])
-    return Verdict(decision="change", choice=best, reasons=_why(today, gain, limits), collect=[])
+    return changed(best, today, preferences, draws)
+
+
+def changed(choice: Judged, today: Judged, preferences: Preferences, draws: Draws) -> Verdict:
+    """The verdict that recommends this choice."""
+    gain = difference(today, choice, draws)
+    return Verdict(decision="change", choice=choice, reasons=_why(today, gain, preferences.limits), collect=[])
 
 
 def difference(a: Judged, b: Judged, draws: Draws) -> Interval:

@@ -14,7 +14,7 @@ from cobalance_sims.calibrate.interval import Interval
 from cobalance_sims.calibrate.written import table
 from cobalance_sims.tune.costs import COSTS
 from cobalance_sims.tune.tuning import Tuning
-from cobalance_sims.tune.verdict import Judged
+from cobalance_sims.tune.verdict import Judged, describe
 
 HEADINGS = {"change": "RECOMMENDED", "keep": "KEEP TODAY'S SETTINGS", "refused": "NO RECOMMENDATION"}
 
@@ -58,6 +58,9 @@ def as_json(
         "collect": found.verdict.collect,
         "command": command(group, found.today.settings, choice.settings, unknown) if choice else "",
         "recommended": _judged(choice) if choice else None,
+        "best": _judged(found.around),
+        "gain": _interval(found.gain),
+        "trade": traded(found),
         "today": _judged(found.today),
         "peers": [{"name": peer.name, "translation": peer.translation, **_judged(it)} for peer, it in found.peers],
         "judged": [_judged(it) for it in found.judged],
@@ -74,6 +77,23 @@ def as_json(
         "churn": churn,
         "check": dict(check or {}),
     }
+
+
+def traded(found: Tuning) -> list[str]:
+    """What the choice gives and takes; of a refusal, what the best that was found would, and gain."""
+    words = f"{found.trade[0].upper()}{found.trade[1:]}." if found.trade else ""
+    if found.verdict.decision != "refused":
+        return [words] if words and found.around is not found.today else []
+    if found.around.settings == found.today.settings:
+        return ["The best that was found are today's settings."]
+    gain, today = found.gain, found.today.total.value
+    share = f", {abs(gain.value) / today:.0%} of what today's cost".replace("%", " %") if today else ""
+    amount, word = (gain, "less") if gain.value >= 0 else (Interval(-gain.value, -gain.high, -gain.low), "more")
+    best = describe(found.around.settings, found.today.settings)
+    return [
+        f"The best that was found ({best}) would cost {amount} resource-seconds a day {word}{share}.",
+        *([words] if words else []),
+    ]
 
 
 def _judged(it: Judged) -> dict[str, Any]:
@@ -101,7 +121,14 @@ def _sensitivity(found: Tuning) -> list[dict[str, Any]]:
 def page(found: Tuning, *, group: str, unknown: Collection[str] = ()) -> str:
     """The page for people; see :func:`as_json`."""
     verdict, today = found.verdict, found.today.settings
-    lines = [HEADINGS[verdict.decision], *verdict.reasons, *assumption(today, unknown), *verdict.collect, ""]
+    lines = [
+        HEADINGS[verdict.decision],
+        *traded(found),
+        *verdict.reasons,
+        *assumption(today, unknown),
+        *verdict.collect,
+        "",
+    ]
     if verdict.choice is not None and (words := command(group, today, verdict.choice.settings, unknown)):
         lines += [words, ""]
     lines += [*_settings_table(found), "", *_costs_table(found), ""]

@@ -62,12 +62,16 @@ class Wishes:
         Parameter(negative="", show_default=False, help="NAME=NUMBER, the weight of one unit of a cost; repeatable."),
     ] = ()
 
-    def preferences(self) -> Preferences:
+    def preferences(self, source: ChurnSource) -> Preferences:
+        """Duplicates count for nothing, unless they are wished for, where the messages that they rest on were assumed."""
         from cobalance_sims.tune.preferences import Preferences, parse
 
         given = (("duplicates", self.max_duplicates_per_day), ("heal", self.heal_within_s))
         words = [f"{name}={value}" for name, value in given if value is not None]
-        return Preferences(parse([*self.limit, *words], "limit"), parse(list(self.weight), "weight"))
+        limits, weights = parse([*self.limit, *words], "limit"), parse(list(self.weight), "weight")
+        if not source.knows_messages and "duplicates" not in limits:
+            weights = {"duplicates": 0.0, **weights}
+        return Preferences(limits, weights)
 
 
 @Parameter(name="*")
@@ -163,7 +167,11 @@ def tune(
     source = find(churn)
     if source.mismatches and not despite_mismatch:
         return _refuse_the_churn(source)
-    preferences, chosen, (today, unknown) = wishes.preferences(), choose(source, list(search)), group.settings(source)
+    preferences, chosen, (today, unknown) = (
+        wishes.preferences(source),
+        choose(source, list(search)),
+        group.settings(source),
+    )
     name = group.group or source.group or "GROUP"
     if not chosen.axes:
         return _refuse_to_search(chosen.left)
@@ -171,7 +179,7 @@ def tune(
     with _made(runs, source, None if in_process else spark):
         found = searched(runs, today, chosen, preferences, seeds=seeds, tolerance=tolerance, told=_progress)
     sys.stdout.write(page(found, group=name, unknown=unknown))
-    sys.stdout.writelines([*whereabouts(group.where), *_mismatched(source), *_little(source)])
+    sys.stdout.writelines([*whereabouts(group.where), *_mismatched(source), *_little(source, preferences)])
     written = as_json(found, churn=source.churn.table(), group=name, unknown=unknown, check=source.check)
     with writing(out):
         out.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
@@ -188,10 +196,12 @@ def whereabouts(redis_url: str | None) -> list[str]:
     return [f"The command is for the Redis at {redact(redis_url)}: have its URL in {DEFAULT_VARIABLE} for it.\n"]
 
 
-def _little(source: ChurnSource) -> list[str]:
+def _little(source: ChurnSource, preferences: Preferences) -> Iterator[str]:
     """What is uncertain about the churn, and so about every result."""
     words = {"few": "rests on little", "assumed": "is assumed"}
-    return [f"{name} {words[source.bases[name]]}: {note}.\n" for name, note in source.notes.items()]
+    if not source.knows_messages and not preferences.weight("duplicates"):
+        yield "Duplicates are left out of what is weighed, since no message was seen: give --weight duplicates=1 to count what is assumed.\n"
+    yield from [f"{name} {words[source.bases[name]]}: {note}.\n" for name, note in source.notes.items()]
 
 
 def _mismatched(source: ChurnSource) -> list[str]:
