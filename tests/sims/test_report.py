@@ -18,9 +18,10 @@ from cobalance.settings import GroupSettings
 from cobalance_sims.outcomes import Event, fold
 from cobalance_sims.records import EVENT, JOURNAL, OUTCOME, SIM
 from cobalance_sims.report.before_after import before_after
+from cobalance_sims.report.build import headline, sections
 from cobalance_sims.report.choices import Tuned
 from cobalance_sims.report.sensitivity import sensitivity
-from cobalance_sims.report.sources import NothingToReport, SourceUnreadable, read
+from cobalance_sims.report.sources import Material, NothingToReport, SourceUnreadable, read
 from cobalance_sims.report.story import tell
 from cobalance_sims.report.tradeoff import front
 from cobalance_sims.report.words import duration, shortened
@@ -279,3 +280,16 @@ def test_numbers_are_for_people() -> None:
     names = [f"very-long-prefix-{at}" for at in range(3)]
     assert list(shortened(names).values()) == ["0", "1", "2"]
     assert len(set(shortened([f"a{'x' * 30}{at}{'y' * 30}" for at in range(3)]).values())) == 3
+
+
+def test_the_title_says_what_was_found(tuned: dict[str, Any]) -> None:
+    """The gain in per cent of what today's cost, with its interval beside it; a churn that is wrong comes before that."""
+    gained = {**tuned, "today": {**judged(2.0), "total": {"value": 200.0, "low": 180.0, "high": 220.0}}, "gain": {"value": 80.0, "low": 60.0, "high": 100.0}}  # fmt: skip
+    material = Material("tune.json", "tune", tuned=gained)
+    assert headline([material]) == "Other settings would cost 40 % less a day"
+    tiles = sections([material])[0].tiles
+    assert (tiles[0].value, tiles[0].tone) == ("40 %", "good")
+    assert "30 to 50 %" in tiles[0].meaning
+    wrong = {**gained, "check": {"mismatches": ["false expiries: …"], "figures": []}}
+    assert headline([Material("tune.json", "tune", tuned=wrong)]) == "The churn does not do what its journal shows"
+    assert headline([]) == "Handovers under churn"

@@ -261,6 +261,16 @@ def test_the_grid_and_its_neighbours_hold_no_contradiction() -> None:
     assert [it.revocation_timeout_ms for it in longer] == [20_000]
 
 
+def test_each_setting_is_varied_to_both_sides() -> None:
+    """A session of four times its length contradicts the revocation timeout: the nearest that does not is taken."""
+    today = attrs.evolve(TODAY, session_timeout_ms=10_000, revocation_timeout_ms=15_000)
+    found = tune(Known(), today, Chosen((AXES["session_timeout_ms"],), {}), Preferences(), seeds=4)
+    around = found.around.settings
+    values = [it.value for it in found.varied]
+    assert min(values) < around.session_timeout_ms < max(values)
+    assert around.revocation_timeout_ms * 0.98 <= max(values) <= around.revocation_timeout_ms
+
+
 def test_what_the_journal_does_not_tell_is_not_searched() -> None:
     """Pauses that had to be assumed exclude session and heartbeat, with the reason; asking for them overrules that."""
     source = ChurnSource(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,33 @@ def sections(materials: Sequence[Material]) -> list[Section]:
     return [_distinct(section, at) for at, section in enumerate(found)]
 
 
-def document(materials: Sequence[Material], title: str) -> str:
-    return page(title, "; ".join(it.label for it in materials), sections(materials))
+def document(materials: Sequence[Material], title: str | None = None) -> str:
+    """The page. Without a title, it has the finding for one."""
+    return page(title or headline(materials), "; ".join(it.label for it in materials), sections(materials))
+
+
+def headline(materials: Sequence[Material]) -> str:
+    """What was found, in a line."""
+    tuned = [Tuned.read(it.tuned) for it in materials if it.tuned]
+    if not tuned:
+        return "Handovers under churn"
+    it = tuned[0]
+    if it.mismatches:
+        return "The churn does not do what its journal shows"
+    gain = _gain(it)
+    if it.decision == "change" and gain:
+        return f"Other settings would cost {gain} less a day"
+    return {"keep": "Today's settings are as good as any"}.get(
+        it.decision, _DECISIONS.get(it.decision, "Recommendation")
+    )
+
+
+def _gain(it: Tuned) -> str:
+    """In per cent of what today's settings cost; empty if there is none, or if it is not known."""
+    today = it.today.total.value
+    if it.gain is None or not isfinite(today) or not 0 < it.gain.value <= today:
+        return ""
+    return share(it.gain.value, today)
 
 
 def write_pngs(materials: Sequence[Material], folder: Path) -> list[Path]:
@@ -135,7 +161,7 @@ def _tiles(it: Material) -> tuple[Tile, ...]:
         tiles.append(
             Tile(
                 duration(histogram.percentile(heal, 0.5)),
-                f"median time to heal a crash; 99 % within {duration(histogram.percentile(heal, 0.99))}",
+                f"median time {'from a crash' if it.source == SIM else 'from the expiry of a dead member'} until all it had is owned again; 99 % within {duration(histogram.percentile(heal, 0.99))}",
             )
         )
     if missing:
@@ -167,9 +193,41 @@ def _recommendation(tuned: Tuned) -> Section:
         title=_DECISIONS.get(tuned.decision, "Recommendation"),
         text=text,
         code=tuned.command,
+        tiles=_decision_tiles(tuned),
         figures=_there(before_after(tuned), front(tuned), sensitivity(tuned)),
         tables=(_settings_table(tuned), _costs_table(tuned), *([_check_table(tuned)] if tuned.figures else [])),
     )
+
+
+def _decision_tiles(tuned: Tuned) -> tuple[Tile, ...]:
+    """The gain with its interval, how the churn fared, and what others' defaults cost."""
+    tiles, today = [], tuned.today.total.value
+    if (gain := _gain(tuned)) and tuned.gain is not None:
+        whose = "the best that was found" if tuned.decision == "refused" else "the recommendation"
+        low, high = (number(100 * it / today) for it in (tuned.gain.low, tuned.gain.high))
+        sure = "good" if tuned.gain.low > 0 else ""
+        tiles.append(
+            Tile(
+                gain, f"less a day than today's settings cost, for {whose}; {low} to {high} % with 95 % certainty", sure
+            )
+        )
+    if tuned.figures:
+        agree, known = (
+            sum(it.agreement in which for it in tuned.figures) for which in (("agrees",), ("agrees", "differs"))
+        )
+        tiles.append(
+            Tile(
+                f"{agree} of {known}",
+                "figures of the journal are as its churn predicts",
+                "good" if agree == known else "alarm",
+            )
+        )
+    tiles += [
+        Tile(f"{it.total.value / today:.2g} times", f"as much as today's: {it.name}'s defaults")
+        for it in tuned.peers
+        if isfinite(today) and today > 0
+    ]
+    return tuple(tiles)
 
 
 def _mismatch(tuned: Tuned) -> Section:

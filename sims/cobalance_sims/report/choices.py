@@ -91,6 +91,8 @@ class Tuned:
     command: str
     limits: Mapping[str, float]
     units: Mapping[str, str]
+    gain: CostInterval | None = None
+    """How much less the choice, or the best that was found, costs than today's settings, in resource-seconds a day."""
     mismatches: tuple[str, ...] = ()
     """In what the churn does not do what its journal shows."""
     figures: tuple[CheckedFigure, ...] = ()
@@ -140,6 +142,7 @@ def _read(found: Mapping[str, Any]) -> Tuned:
         command=str(found.get("command", "") or ""),
         limits={str(name): float(limit) for name, limit in found.get("limits", {}).items()},
         units={str(name): str(unit) for name, unit in found.get("units", {}).items()},
+        gain=CostInterval.of(found["gain"]) if found.get("gain") else None,
         mismatches=tuple(map(str, found.get("check", {}).get("mismatches", ()))),
         figures=tuple(map(CheckedFigure.of, found.get("check", {}).get("figures", ()))),
     )

@@ -130,13 +130,31 @@ def _front(trials: Trials, found: SearchResult, preferences: Preferences) -> tup
 def _vary(
     trials: Trials, around: GroupSettings, axes: Sequence[Axis], preferences: Preferences, seeds: Sequence[int]
 ) -> list[Varied]:
-    points = [(axis.name, value) for axis in axes for value in _values(axis, getattr(around, axis.name))]
+    points = [
+        (axis.name, _feasible(around, axis, value))
+        for axis in axes
+        for value in _values(axis, getattr(around, axis.name))
+    ]
     settings = {point: found for point in points if (found := with_values(around, **{point[0]: point[1]})) is not None}
     trials.make(list(dict.fromkeys(settings.values())), seeds, "what each setting matters")
     return [
         Varied(setting=name, value=value, judged=judge(trials, it, seeds, preferences))
         for (name, value), it in settings.items()
     ]
+
+
+def _feasible(around: GroupSettings, axis: Axis, value: int) -> int:
+    """The value, or the nearest to it that the other settings allow."""
+    allowed, wanted = getattr(around, axis.name), value
+    if with_values(around, **{axis.name: wanted}) is not None:
+        return wanted
+    while abs(wanted - allowed) > max(1, allowed // 100):
+        middle = (wanted + allowed) // 2
+        if with_values(around, **{axis.name: middle}) is None:
+            wanted = middle
+        else:
+            allowed = middle
+    return int(allowed)
 
 
 def _values(axis: Axis, value: int) -> list[int]:

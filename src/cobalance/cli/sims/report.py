@@ -25,7 +25,7 @@ def report(
     run: Annotated[
         str | None, Parameter(help="The run or group to show in detail; by default the most informative one.")
     ] = None,
-    title: Annotated[str, Parameter(help="Title of the page.")] = "Handovers under churn",
+    title: Annotated[str | None, Parameter(help="Title of the page; by default what was found.")] = None,
 ) -> None:
     """Draw a sweep, an exported journal or a recommendation as one HTML file that needs no network."""
     if not source:
