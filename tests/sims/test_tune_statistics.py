@@ -67,10 +67,12 @@ def test_healing_that_takes_longer_than_any_that_ended_is_no_less_than_that() ->
 
 
 def test_a_few_crashes_are_bounded_by_what_is_promised() -> None:
-    """Of 24 crashes no rank bounds the 99th percentile: the promise does, and a limit beyond it is kept."""
-    found = estimates([healed(seed, 3, 5_000, []) for seed in range(8)], TODAY)["heal"].interval(Draws.of(8))
-    promised_ms = 1.5 * TODAY.session_timeout_ms + TODAY.heartbeat_interval_ms + 1_000 + TODAY.rejoin_grace_ms
-    assert found.high == pytest.approx(promised_ms / 1000)
+    """Of 24 crashes no rank bounds the 99th percentile: the promise does. What is kept for a return may wait for longer."""
+    rows = [healed(seed, 3, 5_000, []) for seed in range(8)]
+    promised_s = (1.5 * TODAY.session_timeout_ms + TODAY.heartbeat_interval_ms + 1_000) / 1000
+    assert estimates(rows, TODAY)["heal"].interval(Draws.of(8)).high == pytest.approx(promised_s)
+    kept = estimates([{**row, "inherited": 1} for row in rows], TODAY)["heal"].interval(Draws.of(8))
+    assert kept.high == pytest.approx(promised_s + TODAY.rejoin_grace_ms / 1000)
 
 
 def test_a_front_is_never_empty() -> None:

@@ -95,7 +95,8 @@ def test_a_churn_without_its_long_pauses_is_found_out() -> None:
     false = next(it for it in found if it.name == "false_expiries")
     assert false.blamed[0] == "pause_ms"
     told = check(calibration(), journals(FROZEN, 0, 30), journals(STEADY_PAUSES, 100, 30)).mismatches
-    assert "To blame: pause_ms (is assumed, 0 late heartbeats" in told[0]
+    assert "To blame: pause_ms and pauses_per_member_hour (assumed: 0 late heartbeats" in told[0]
+    assert all(it.endswith("To blame: the same.") for it in told[1:])
 
 
 def test_what_follows_from_false_expiries_is_not_blamed_on_drains() -> None:
@@ -136,13 +137,13 @@ def test_a_mismatch_stops_the_search(mismatched: Path, tmp_path: Path, capsys: p
     assert main(["sims", "tune", *words]) == REFUSED
     said = capsys.readouterr().out
     assert "does not do what its journal shows" in said
-    assert "false expiries" in said
+    assert "False expiries" in said
     assert not (tmp_path / "tune.json").exists()
     assert main(["sims", "tune", *words, "--despite-mismatch"]) in {0, REFUSED}
-    assert "DESPITE A MISMATCH: false expiries" in capsys.readouterr().out
+    assert "DESPITE A MISMATCH: False expiries" in capsys.readouterr().out
     first, second = sections([read(str(tmp_path / "tune.json"))])[:2]
     assert first.title.startswith("Do not trust this")
-    assert "false expiries" in first.text
+    assert "False expiries" in first.text
     assert any(tile.tone == "alarm" for tile in first.tiles)
     assert "The churn beside its journal" in {table.title for table in second.tables}
 

@@ -73,4 +73,4 @@ def test_a_churn_is_checked_and_so_is_a_promise(
     told = capsys.readouterr().out
     assert told.startswith("THE PROMISE DID NOT COME TRUE")
     assert "session_timeout_ms" in told
-    assert "false expiries: the journal shows" in told
+    assert "False expiries: the journal shows" in told

@@ -46,14 +46,16 @@ def _heal_p99(outcomes: Outcomes, settings: GroupSettings) -> Estimate:
         values=np.array([histogram.value_of(place) / 1000 for place in bins]),
         share=0.99,
         unfinished=np.array([[found.get(place, 0) for place in bins] for found in unhealed], dtype=float),
-        at_most=_promised_s(settings),
+        at_most=_promised_s(settings, is_kept=any(row.get("inherited") for row in outcomes)),
     )
 
 
-def _promised_s(settings: GroupSettings) -> float:
-    """Within this time a dead member is off the record (L3), a silence of the whole group and its rejoin grace included."""
+def _promised_s(settings: GroupSettings, *, is_kept: bool) -> float:
+    """Within this time a dead member is off the record (L3), a silence of the whole group included; and its rejoin grace,
+    if what members with instance ids had is kept for them.
+    """
     session_ms = 1.5 * settings.session_timeout_ms + settings.heartbeat_interval_ms + 1_000
-    return (session_ms + settings.rejoin_grace_ms) / 1000
+    return (session_ms + (settings.rejoin_grace_ms if is_kept else 0)) / 1000
 
 
 def _heartbeats(_: Outcomes, settings: GroupSettings) -> Estimate:

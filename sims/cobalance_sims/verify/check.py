@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cobalance_sims.calibrate.calibration import Calibration
     from cobalance_sims.verify.as_journal import Outcome
 
-RESTS_ON = {"few": "rests on little", "assumed": "is assumed", "measured": "was measured"}
+RESTS_ON = {"few": "from little", "assumed": "assumed", "measured": "measured"}
 SAID = {"agrees": "agrees", "differs": "DIFFERS", "unknown": "too few to tell"}
 
 
@@ -38,24 +38,34 @@ def check(calibration: Calibration, observed: Sequence[Outcome], predicted: Sequ
         NothingPredicted: no run came to an end.
     """
     found = compare(observed, predicted)
-    return Check(
-        comparisons=found, runs=len(predicted), mismatches=[sentence(it, calibration) for it in differing(found)]
-    )
+    sentences, said = [], set[str]()
+    for it in differing(found):
+        blame = _blame(it, calibration)
+        sentences.append(f"{_difference(it)} To blame: {'the same' if blame in said else blame}.")
+        said.add(blame)
+    return Check(comparisons=found, runs=len(predicted), mismatches=sentences)
 
 
-def sentence(it: Comparison, calibration: Calibration) -> str:
-    """What differs, by how much, and what to look at."""
+def _difference(it: Comparison) -> str:
+    name = words(it.name)
+    return f"{name[0].upper()}{name[1:]}: the journal shows {_observed(it)} {it.unit}, the churn {it.predicted}."
+
+
+def _blame(it: Comparison, calibration: Calibration) -> str:
+    """The parameters to look at, each with what it rests on; those that rest on the same together."""
     bases: dict[str, str] = {known.name: known.basis for known in calibration.parameters}
-    blamed = [_blame(name, calibration) for name in most_to_blame(it, bases)]
-    return f"{words(it.name)}: the journal shows {_observed(it)} {it.unit}, the churn {it.predicted}. To blame: {'; '.join(blamed)}."
+    together: dict[str, list[str]] = {}
+    for name in most_to_blame(it, bases):
+        together.setdefault(_rests_on(name, calibration), []).append(name)
+    return "; ".join(f"{' and '.join(names)} ({rest})" for rest, names in together.items())
 
 
-def _blame(name: str, calibration: Calibration) -> str:
+def _rests_on(name: str, calibration: Calibration) -> str:
     known = next((it for it in calibration.parameters if it.name == name), None)
     if known is None:
-        return f"{name} (is assumed, as in {calibration.base})"
-    note = f", {known.note}" if known.note else f" from {known.observations:,}" if known.observations else ""
-    return f"{name} ({RESTS_ON[known.basis]}{note})"
+        return f"assumed, as in {calibration.base}"
+    note = f": {known.note}" if known.note else f", from {known.observations:,}" if known.observations else ""
+    return f"{RESTS_ON[known.basis]}{note}"
 
 
 def words(name: str) -> str:
