@@ -27,6 +27,15 @@ class Figure:
     met: bool | None = None
     rounds: int = 1
     detail: str = ""
+    each: tuple[float, ...] = ()
+    """What each round said: its ratio if there is a peer, else its value. `--compare` takes the noise from them."""
+    better: str = "lower"
+    """`lower` or `higher`."""
+
+    @property
+    def value(self) -> float:
+        """What is compared with an earlier run's: the ratio if there is a peer, else our value."""
+        return self.ours if self.ratio is None else self.ratio
 
 
 def compare(
@@ -42,7 +51,8 @@ def compare(
 ) -> Figure:
     """Measures both in turn, in alternating order, and relates them."""
     pairs = [_pair(ours, peer, swap=number % 2 == 1) for number in range(rounds)]
-    ratio = statistics.median(mine / theirs for mine, theirs in pairs)
+    ratios = [mine / theirs for mine, theirs in pairs]
+    ratio = statistics.median(ratios)
     return Figure(
         name=name,
         unit=unit,
@@ -53,6 +63,8 @@ def compare(
         met=ratio <= most if most is not None else ratio >= least if least is not None else None,
         rounds=rounds,
         detail=detail,
+        each=tuple(ratios),
+        better="lower" if least is None else "higher",
     )
 
 

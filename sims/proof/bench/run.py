@@ -5,39 +5,120 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
-import platform
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import attrs
 from rich.console import Console
 from rich.table import Table
 
 from cobalance.servers import private_redis, running
-from proof.bench import coordinator, hints, holding
+from proof.bench import comparison, coordinator, hints, holding, machine
 from proof.bench.by_key import ByKey
 from proof.bench.consume import Consuming
 from proof.bench.figures import Figure
 from proof.bench.handover import Handovers
+from proof.bench.peers import measure, results
+from proof.bench.peers.kafka.fetch import KafkaUnavailable
+
+INTERRUPTED = 130
+FILE_WIDTH = 160
+"""Columns of what is written to a file or a pipe."""
 
 PARTS = ("coordinator", "holding", "consume", "by_key", "handover", "hints")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measures, prints a table and returns 0; a missed goal is shown, but is not a failure of the program."""
+    """Measures, prints tables, and returns 0; a missed goal is shown, but is not a failure of the program.
+
+    What got worse since a run that is named is one: 1, as for a peer that was asked for and cannot be measured.
+    130 after Ctrl-C, with the table of the stories that were complete.
+    """
     options = _parser().parse_args(arguments)
     logging.getLogger("cobalance").setLevel(logging.ERROR)
-    console = Console()
-    measured = []
-    for figure in _figures(options):
-        measured.append(figure)
-        console.print(_line(figure), highlight=False)
-    console.print(_table(measured))
+    console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
+    if options.compare and len(options.compare) == 2:
+        return _compare(options.compare[0], _read(options.compare[1]), console)
+    report = _Report(machine.describe())
+    code = 0
+    try:
+        with measure.ended_by_sigterm():
+            _measure(options, report, console)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except KafkaUnavailable as reason:
+        sys.stderr.write(f"error: {reason}\n")
+        code = 1
+    report.show(console)
     if options.json:
-        Path(options.json).write_text(json.dumps(_report(measured), indent=2) + "\n", encoding="utf-8")
-    return 0
+        Path(options.json).write_text(json.dumps(report.as_json(), indent=2) + "\n", encoding="utf-8")
+    if options.compare and code == 0:
+        return _compare(options.compare[0], report.as_json(), console)
+    return code
+
+
+@attrs.define
+class _Report:
+    """What has been measured so far."""
+
+    machine: dict[str, object]
+    figures: list[Figure] = attrs.Factory(list)
+    peers: measure.Measured = attrs.Factory(measure.Measured)
+
+    def show(self, console: Console) -> None:
+        if self.figures:
+            console.print(_table(self.figures))
+        if self.peers.played:
+            console.print(results.table(self.peers.played))
+        console.print(
+            f"load {self.machine['load']} before, {machine.load()} after, {self.machine['cores']} cores",
+            highlight=False,
+        )
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "machine": {**self.machine, "load_after": machine.load()},
+            "figures": [attrs.asdict(it) for it in [*self.figures, *results.figures(self.peers.played)]],
+            "peers": attrs.asdict(self.peers),
+        }
+
+
+def _measure(options: argparse.Namespace, report: _Report, console: Console) -> None:
+    for figure in _figures(options):
+        report.figures.append(figure)
+        console.print(_line(figure), highlight=False)
+    if options.peers is not None or options.all:
+        rounds = 1 if options.quick else options.rounds
+        # Closed rather than left to the collector: Ctrl-C may come between two stories, too.
+        with closing(measure.measure(options.peers or (), rounds, options.seed, console)) as stories:
+            for measured in stories:
+                report.peers = measured
+
+
+def _compare(old: str, new: dict[str, Any], console: Console) -> int:
+    before = _read(old)
+    found = list(comparison.differences(before, new))
+    differing = [it for it in found if it.verdict != "same"]
+    if differing:
+        console.print(comparison.table(differing))
+    worse = sum(it.verdict == "worse" for it in differing)
+    console.print(
+        f"{worse} of {len(found)} figures got worse since {before['at']}, {len(differing) - worse} better; "
+        f"{len(comparison.missing(before, new))} of that run were not measured. A fixed piece of Python took "
+        f"{before['machine']['yardstick_ms']:g} ms then and {new['machine']['yardstick_ms']:g} ms now; "
+        f"load {before['machine']['load']} then, {new['machine']['load']} now.",
+        highlight=False,
+    )
+    return 1 if worse else 0
+
+
+def _read(path: str) -> dict[str, Any]:
+    return json.loads(Path(path).read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,12 +127,31 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each comparison (default 5)")
     parser.add_argument("--messages", type=int, default=20_000, help="messages a round of consuming (default 20000)")
     parser.add_argument("--quick", action="store_true", help="small sizes, few rounds: to see that it runs")
-    parser.add_argument("--json", metavar="FILE", help="also write the figures here")
+    parser.add_argument(
+        "--peers", nargs="*", metavar="PEER", choices=measure.NAMES,
+        help=f"one story on Cobalance and its peers instead of the parts; all of them, or of {', '.join(measure.NAMES)}",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=1, help="whom the stories meet, and when (default 1)")
+    parser.add_argument("--all", action="store_true", help="the parts and the peers")
+    parser.add_argument("--json", metavar="FILE", help="also write every figure here, and the machine's load")
+    parser.add_argument(
+        "--compare", nargs="+", metavar=("OLD", "NEW"), action=_OneOrTwo,
+        help="say what got worse since a run whose --json is OLD; measures, unless NEW is given",
+    )  # fmt: skip
     return parser
 
 
+class _OneOrTwo(argparse.Action):
+    """Files to compare."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: object) -> None:
+        if len(values) > 2:
+            parser.error("--compare takes one or two files")
+        namespace.compare = values
+
+
 def _figures(options: argparse.Namespace) -> Iterator[Figure]:
-    parts = options.only or PARTS
+    parts = options.only or (PARTS if options.peers is None or options.all else ())
     rounds = 1 if options.quick else options.rounds
     messages = min(options.messages, 2_000) if options.quick else options.messages
     if "coordinator" in parts:
@@ -91,11 +191,3 @@ def _table(measured: list[Figure]) -> Table:
             it.detail,
         )
     return table
-
-
-def _report(measured: list[Figure]) -> dict[str, object]:
-    return {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {"system": platform.platform(), "python": platform.python_version(), "cores": os.cpu_count()},
-        "figures": [attrs.asdict(figure) for figure in measured],
-    }

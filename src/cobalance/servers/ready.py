@@ -43,6 +43,15 @@ def http_answers(port: int) -> bool:
     return _answer(port, b"HEAD / HTTP/1.0\r\n\r\n").startswith(b"HTTP/")
 
 
+def accepts(port: int) -> bool:
+    """Whether anything on this port accepts connections."""
+    try:
+        with socket.create_connection((HOST, port), ANSWER_TIMEOUT_S):
+            return True
+    except OSError:
+        return False
+
+
 def wait_until_ready(answers: Callable[[], bool], server: Starting, timeout_s: float) -> None:
     """Waits until the server answers. Raises with the end of its log if it exits or takes too long."""
     deadline_s = time.monotonic() + timeout_s
