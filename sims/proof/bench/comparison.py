@@ -15,6 +15,8 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from rich.console import Console
+
 LEAST = 0.10
 LEAST_ALONE = 0.25
 
@@ -34,6 +36,23 @@ class Difference:
     """`worse`, `better` or `same`."""
 
 
+def show(old: Mapping[str, Any], new: Mapping[str, Any], console: Console) -> int:
+    """Says what got worse; returns 1 if anything did, else 0."""
+    found = list(differences(old, new))
+    differing = [it for it in found if it.verdict != "same"]
+    if differing:
+        console.print(table(differing))
+    worse = sum(it.verdict == "worse" for it in differing)
+    console.print(
+        f"{worse} of {len(found)} figures got worse since {old['at']}, {len(differing) - worse} better; "
+        f"{len(missing(old, new))} of that run were not measured.",
+        f"Then: {_machine(old)}. Now: {_machine(new)}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return 1 if worse else 0
+
+
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
     """Of the figures that both reports have, in the order of the newer one."""
     before = {it["name"]: it for it in old["figures"]}
@@ -51,7 +70,7 @@ def missing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> Difference:
     """Judges one figure."""
     before, now = _rounds(old), _rounds(new)
-    bad, worse = ([1 / it for it in before], [1 / it for it in now]) if new["better"] == "higher" else (before, now)
+    bad, worse = ([1 / it for it in before], [1 / it for it in now]) if new.get("better") == "higher" else (before, now)
     factor = _factor(bad, worse)
     is_alone = new["ratio"] is None or min(len(before), len(now)) == 1
     is_far = factor is None or max(factor, 1 / factor if factor else float("inf")) >= 1 + (
@@ -75,6 +94,11 @@ def table(found: Iterable[Difference]) -> Table:
         factor = "" if it.factor is None else f"{it.factor:.2f}"
         drawn.add_row(it.name, f"{it.old:.4g} {it.unit}", f"{it.new:.4g} {it.unit}", it.verdict, factor)
     return drawn
+
+
+def _machine(report: Mapping[str, Any]) -> str:
+    told = report["machine"]
+    return f"load {told.get('load', 'unknown')}, {told.get('yardstick_ms', 'unknown')} ms for a fixed piece of Python"
 
 
 def _rounds(figure: Mapping[str, Any]) -> list[float]:

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     logging.getLogger("cobalance").setLevel(logging.ERROR)
     console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
     if options.compare and len(options.compare) == 2:
-        return _compare(options.compare[0], _read(options.compare[1]), console)
+        return comparison.show(options.compare[0], options.compare[1], console)
     report = _Report(machine.describe())
     code = 0
     try:
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.json:
         Path(options.json).write_text(json.dumps(report.as_json(), indent=2) + "\n", encoding="utf-8")
     if options.compare and code == 0:
-        return _compare(options.compare[0], report.as_json(), console)
+        return comparison.show(options.compare[0], report.as_json(), console)
     return code
 
 
@@ -91,34 +91,13 @@ class _Report:
 def _measure(options: argparse.Namespace, report: _Report, console: Console) -> None:
     for figure in _figures(options):
         report.figures.append(figure)
-        console.print(_line(figure), highlight=False)
+        console.print(_line(figure), highlight=False, soft_wrap=True)
     if options.peers is not None or options.all:
         rounds = 1 if options.quick else options.rounds
         # Closed rather than left to the collector: Ctrl-C may come between two stories, too.
         with closing(measure.measure(options.peers or (), rounds, options.seed, console)) as stories:
             for measured in stories:
                 report.peers = measured
-
-
-def _compare(old: str, new: dict[str, Any], console: Console) -> int:
-    before = _read(old)
-    found = list(comparison.differences(before, new))
-    differing = [it for it in found if it.verdict != "same"]
-    if differing:
-        console.print(comparison.table(differing))
-    worse = sum(it.verdict == "worse" for it in differing)
-    console.print(
-        f"{worse} of {len(found)} figures got worse since {before['at']}, {len(differing) - worse} better; "
-        f"{len(comparison.missing(before, new))} of that run were not measured. A fixed piece of Python took "
-        f"{before['machine']['yardstick_ms']:g} ms then and {new['machine']['yardstick_ms']:g} ms now; "
-        f"load {before['machine']['load']} then, {new['machine']['load']} now.",
-        highlight=False,
-    )
-    return 1 if worse else 0
-
-
-def _read(path: str) -> dict[str, Any]:
-    return json.loads(Path(path).read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -135,14 +114,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--all", action="store_true", help="the parts and the peers")
     parser.add_argument("--json", metavar="FILE", help="also write every figure here, and the machine's load")
     parser.add_argument(
-        "--compare", nargs="+", metavar=("OLD", "NEW"), action=_OneOrTwo,
+        "--compare", nargs="+", type=_earlier, metavar=("OLD", "NEW"), action=_OneOrTwo,
         help="say what got worse since a run whose --json is OLD; measures, unless NEW is given",
     )  # fmt: skip
     return parser
 
 
+def _earlier(path: str) -> dict[str, Any]:
+    """Reads a report before anything is measured for it to be compared with."""
+    try:
+        report = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not isinstance(report, dict) or "figures" not in report:
+            raise argparse.ArgumentTypeError(f"{path} has no figures: name what --json has written")
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{path} cannot be read: {error}") from error
+    return report
+
+
 class _OneOrTwo(argparse.Action):
-    """Files to compare."""
+    """Reports to compare."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: object) -> None:
         if len(values) > 2:

@@ -52,13 +52,13 @@ def measure(names: Sequence[str], rounds: int, seed: int, console: Console) -> G
     with ExitStack() as stack:
         peers = list(_peers(names, stack, measured))
         for reason in measured.left_out.values():
-            console.print(reason, highlight=False)
+            console.print(reason, highlight=False, soft_wrap=True)
         for number in range(rounds):
             # Each peer follows and precedes others in other rounds.
             for place in range(len(peers)):
                 peer = peers[(place + number) % len(peers)]
                 measured.played.append(_played(peer, number, chance))
-                console.print(_line(measured.played[-1]), highlight=False)
+                console.print(_line(measured.played[-1]), highlight=False, soft_wrap=True)
                 yield measured
 
 
