@@ -63,6 +63,7 @@ lint: .venv/.up-to-date ## ruff, mypy and import-linter
 	$(PYTHON) -m mypy $(CODE)
 	.venv/bin/lint-imports --no-logo
 
+# ARGS=--peers plays one story on Cobalance, RabbitMQ alone and Kafka; ARGS="--compare old.json" says what got worse since a run with --json.
 bench: .venv/.up-to-date ## figures beside raw peers
 	$(PYTHON) -m proof.bench $(ARGS)
 

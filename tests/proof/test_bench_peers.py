@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import attrs
 import pytest
 
 import proof
@@ -176,6 +177,8 @@ def test_a_table_has_every_peer_under_every_change() -> None:
     text = results.markdown(played)
     assert len(text.splitlines()) == 2 + 2 * len(results.KINDS)
     assert text.count("| Other | 0 / 2 | none | none | 23 | never | 0 | 0 |") == len(results.KINDS)
+    report = {"peers": {"played": [attrs.asdict(it) for it in played]}}
+    assert results.markdown(results.read(json.loads(json.dumps(report)))) == text
     named = {it.name for it in results.figures(played)}
     assert "peers, classic queues, one of 3 is killed: lost" in named
     assert not any("quorum" in it for it in named)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from rich.table import Table
 
 from proof.bench.figures import Figure
+from proof.bench.peers.judge import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from proof.bench.peers.judge import Outcome
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 KINDS = {"joins": "a 4th joins 3", "leaves": "one of 4 leaves", "killed": "one of 3 is killed"}
 NOTHING = "none"
@@ -58,6 +57,14 @@ def markdown(played: Sequence[Played]) -> str:
         for place, row in enumerate(rows(played, kind)):
             lines.append("| " + " | ".join([words if place == 0 else "", *row]) + " |")
     return "\n".join(lines)
+
+
+def read(report: Mapping[str, Any]) -> list[Played]:
+    """The stories of a report that `--json` has written."""
+    return [
+        Played(**{**it, "outcomes": [Outcome(**outcome) for outcome in it["outcomes"]]})
+        for it in report["peers"]["played"]
+    ]
 
 
 def rows(played: Sequence[Played], kind: str) -> Iterator[list[str]]:
