@@ -140,6 +140,20 @@ def test_losses_and_disorder_belong_to_the_change_they_follow() -> None:
     assert [it.reordered for it in late.story(1, join, kill).outcomes()] == [1, 0]
 
 
+def test_two_at_once_are_seen() -> None:
+    """The old owner's last handler ends after the new owner's first one began: a gap below zero, too."""
+    line = Line()
+    line.works(A, 0, range(41))
+    line.at(B, 0, 41, 40 * 0.025 + 0.001)
+    (outcome,) = line.story(1, change("joins", B, (A, B), at=0.98)).outcomes()
+    assert outcome.overlapping == 1
+    assert outcome.gaps_ms == pytest.approx([-1])
+    apart = Line()
+    apart.works(A, 0, range(41))
+    apart.works(B, 0, range(41, 60))
+    assert apart.story(1, change("joins", B, (A, B))).outcomes()[0].overlapping == 0
+
+
 @pytest.mark.parametrize(
     ("shares", "members", "least"),
     [([12, 0, 0], 4, 9), ([4, 4, 4], 4, 3), ([4, 4, 4], 3, 0), ([6, 3, 3], 3, 2), ([5, 4, 3], 3, 1), ([7, 5], 5, 6)],
@@ -176,7 +190,7 @@ def test_a_table_has_every_peer_under_every_change() -> None:
     ]
     text = results.markdown(played)
     assert len(text.splitlines()) == 2 + 2 * len(results.KINDS)
-    assert text.count("| Other | 0 / 2 | none | none | 23 | never | 0 | 0 |") == len(results.KINDS)
+    assert text.count("| Other | 0 / 2 | none | none | 23 | never | 0 | 0 | 0 |") == len(results.KINDS)
     report = {"peers": {"played": [attrs.asdict(it) for it in played]}}
     assert results.markdown(results.read(json.loads(json.dumps(report)))) == text
     named = {it.name for it in results.figures(played)}
@@ -270,6 +284,7 @@ def test_a_run_that_is_interrupted_shows_what_it_has_and_leaves_nothing(tmp_path
     report = json.loads(written.read_text())
     ours, raw = (it["outcomes"] for it in report["peers"]["played"])
     assert [(it["moves"], it["lost"], it["reordered"]) for it in ours] == [(3, 0, 0), (3, 0, 0), (4, 0, 0)]
+    assert not any(it["overlapping"] for it in ours)
     assert all(it["even_s"] is not None and it["minimum"] == it["moves"] for it in ours)
     assert [(it["moves"] in {0, it["minimum"]}, it["lost"], it["even_s"]) for it in raw] == [(True, 0, None)] * 3
     assert len(raw[2]["gaps_ms"]) == PARTITIONS

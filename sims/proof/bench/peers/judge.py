@@ -70,6 +70,8 @@ class Outcome:
     """Messages published since the last change whose handler never ended, anywhere."""
     reordered: int
     """Messages begun for the first time after a later one of their partition."""
+    overlapping: int
+    """Messages begun while another process's handler of the same partition still ran."""
 
 
 @attrs.frozen
@@ -86,6 +88,7 @@ class Story:
         """One for each change, in their order."""
         begun = sorted(self.handled, key=lambda it: it.begun)
         repeated, disordered = _out_of_turn(begun)
+        overlapping = _overlapping(begun)
         ended = {(it.partition, it.number) for it in begun if it.ended is not None}
         lost = [at for message, at in self.published.items() if message not in ended]
         outcomes = []
@@ -98,6 +101,7 @@ class Story:
                     judge(self.partitions, begun, change),
                     duplicates=sum(since <= it < before for it in repeated),
                     reordered=sum(since <= it < before for it in disordered),
+                    overlapping=sum(since <= it < before for it in overlapping),
                     lost=sum(_published_in(at, self.changes, number) for at in lost),
                 )
             )
@@ -133,6 +137,7 @@ def judge(partitions: int, handled: Sequence[Handled], change: Change) -> Outcom
         duplicates=0,
         lost=0,
         reordered=0,
+        overlapping=0,
     )
 
 
@@ -186,6 +191,19 @@ def _out_of_turn(handled: Sequence[Handled]) -> tuple[list[float], list[float]]:
             disordered.append(it.begun)
         highest[it.partition] = max(it.number, highest.get(it.partition, -1))
     return repeated, disordered
+
+
+def _overlapping(handled: Sequence[Handled]) -> list[float]:
+    """When messages were begun at one process while another was at work on the partition."""
+    ends: dict[int, dict[int, float]] = {}
+    found = []
+    for it in handled:
+        line = ends.setdefault(it.partition, {})
+        if any(end > it.begun for process, end in line.items() if process != it.process):
+            found.append(it.begun)
+        if it.ended is not None:
+            line[it.process] = max(it.ended, line.get(it.process, it.ended))
+    return found
 
 
 def _published_in(at: float, changes: Sequence[Change], number: int) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 KINDS = {"joins": "a 4th joins 3", "leaves": "one of 4 leaves", "killed": "one of 3 is killed"}
 NOTHING = "none"
 COLUMNS = (
-    "", "peer", "moves ÷ minimum", "gap p50, ms", "p99, ms", "pause of what stays, ms", "even after, s", "duplicates", "lost",
+    "", "peer", "moves ÷ minimum", "gap p50, ms", "p99, ms", "pause of what stays, ms", "even after, s", "duplicates", "by two", "lost",
 )  # fmt: skip
 
 
@@ -85,6 +85,7 @@ def _cells(outcomes: Sequence[Outcome]) -> list[str]:
         f"{max(pauses):,.0f}" if pauses else NOTHING,
         _even([it.even_s for it in outcomes]),
         str(sum(it.duplicates for it in outcomes)),
+        str(sum(it.overlapping for it in outcomes)),
         str(sum(it.lost for it in outcomes)),
     ]
 
@@ -117,6 +118,7 @@ def figures(played: Sequence[Played]) -> Iterator[Figure]:
                 yield _alone(name + "even after", "s", [it.waited_s if it.even_s is None else it.even_s for it in mine])
                 yield _total(name + "duplicates", mine, lambda it: it.duplicates)
                 yield _total(name + "lost", mine, lambda it: it.lost)
+                yield _total(name + "by two at once", mine, lambda it: it.overlapping)
                 yield _total(name + "out of order", mine, lambda it: it.reordered)
 
 
