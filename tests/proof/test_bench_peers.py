@@ -286,8 +286,9 @@ def test_a_run_that_is_interrupted_shows_what_it_has_and_leaves_nothing(tmp_path
     assert [(it["moves"], it["lost"], it["reordered"]) for it in ours] == [(3, 0, 0), (3, 0, 0), (4, 0, 0)]
     assert not any(it["overlapping"] for it in ours)
     assert all(it["even_s"] is not None and it["minimum"] == it["moves"] for it in ours)
-    assert [(it["moves"] in {0, it["minimum"]}, it["lost"], it["even_s"]) for it in raw] == [(True, 0, None)] * 3
-    assert len(raw[2]["gaps_ms"]) == PARTITIONS
+    assert (raw[0]["moves"], raw[0]["even_s"]) == (0, None)
+    assert all(it["moves"] == len(it["gaps_ms"]) > 0 for it in raw[1:])
+    assert not any(it["lost"] for it in raw)
     assert report["peers"]["left_out"].keys() == {"RabbitMQ's super streams"}
     assert not _members(mark)
 

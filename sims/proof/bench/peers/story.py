@@ -23,8 +23,8 @@ STEADY_S = 0.5
 START_S = 90.0
 """For the first members to share the work, however evenly."""
 
-REST_S = 60.0
-"""For what is left to be handled, after the last message was published."""
+SILENCE_S = 10.0
+"""What is left after the last message was published is lost once nothing has been handled for so long."""
 
 POLL_S = 0.01
 
@@ -112,10 +112,11 @@ class _Playing:
 
     def _wait_handled(self) -> None:
         """What is not handled by then is lost."""
-        give_up_at = time.monotonic() + REST_S
-        while self._team.finished() < len(self._load.published) and time.monotonic() < give_up_at:
-            self._team.check()
-            time.sleep(POLL_S)
+        handled, since = self._team.finished(), time.monotonic()
+        while handled < len(self._load.published) and time.monotonic() < since + SILENCE_S:
+            self._rest(POLL_S)
+            if self._team.finished() != handled:
+                handled, since = self._team.finished(), time.monotonic()
 
     def _wait(self, is_true: Callable[[], bool], seconds: float) -> None:
         give_up_at = time.monotonic() + seconds
