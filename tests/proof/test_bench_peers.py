@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -25,7 +25,10 @@ from proof.bench.peers import external, measure, results
 from proof.bench.peers.external import External
 from proof.bench.peers.judge import Change, Handled, Story, minimum_moves
 from proof.bench.peers.kafka import fetch
+from proof.bench.peers.load import Load
+from proof.bench.peers.peer import Publisher
 from proof.bench.peers.story import PARTITIONS, play
+from proof.bench.peers.team import MemberFailed, Team
 
 A, B, C = 101, 102, 103
 
@@ -196,6 +199,50 @@ def test_a_table_has_every_peer_under_every_change() -> None:
     named = {it.name for it in results.figures(played)}
     assert "peers, classic queues, one of 3 is killed: lost" in named
     assert not any("quorum" in it for it in named)
+
+
+# -- member processes -----------------------------------------------------------------------------------------------------
+
+
+def test_a_member_that_ends_by_itself_ends_the_story() -> None:
+    """With what it wrote to standard error: a missing module, say, is not a slow product."""
+    team = Team(["sh", "-c", "echo no such module >&2; exit 3"], {})
+    try:
+        team.processes[team.start()].wait()
+        with pytest.raises(MemberFailed, match=r"(?s)exit code 3.*no such module"):
+            team.check()
+    finally:
+        team.close()
+
+
+def test_what_members_report_is_read_to_the_end() -> None:
+    """A handler that was killed has begun only."""
+    said = "$$ started -1 -1 1.0\n$$ begun 7 0 2.0\n$$ ended 7 0 2.5\n$$ begun 7 1 3.0\n"
+    team = Team(["sh", "-c", f'printf "{said}"'], {})
+    pid = team.start()
+    team.processes[pid].wait()
+    team.close()
+    assert team.handled() == (Handled(pid, 7, 0, 2.0, 2.5), Handled(pid, 7, 1, 3.0, None))
+    assert (team.started, team.owners, team.finished()) == ({pid: 1.0}, {7: pid}, 1)
+
+
+def test_a_load_that_cannot_publish_says_so() -> None:
+    """Where it is closed, rather than as lost messages."""
+
+    class Nowhere:
+        command: Sequence[str] = ()
+        environment: Mapping[str, str] = {}
+
+        def publisher(self) -> Publisher:
+            raise ConnectionError("no broker")
+
+        def close(self) -> None:
+            """There is nothing."""
+
+    load = Load(Nowhere(), 1)
+    with pytest.raises(ConnectionError, match="no broker"):
+        load.close()
+    assert not load.is_running
 
 
 # -- arguments ------------------------------------------------------------------------------------------------------------
