@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shlex
 import threading
 import zlib
 from collections.abc import Sequence
@@ -16,11 +17,16 @@ from tests.dashboard.asking import ask, events, stream
 from tests.dashboard.scenes import Scene
 
 from cobalance import GroupAdmin
+from cobalance.cli.app import app
 from cobalance.coordinator.memory.transport import MemoryTransport
 from cobalance.coordinator.transport import Reply, Script
 from cobalance.dashboard.feeds import FORGOTTEN_S, Feeds
 from cobalance.dashboard.server import DashboardServer
+from cobalance.dashboard.status import FRESH_S as STATUS_FRESH_S
+from cobalance.dashboard.status import Status
+from cobalance.dashboard.tuning import commands as tuning_commands
 from cobalance.dashboard.values import plain
+from cobalance.operate import Finding
 from cobalance.servers import OwnRedis
 from cobalance.servers.ports import free_port
 from cobalance.settings import GroupSettings
@@ -60,6 +66,90 @@ def test_a_partition_with_its_past(port: int) -> None:
     assert found["partition"]["state"] == "held"
 
 
+def test_a_member_at_work(port: int) -> None:
+    """What it does in sentences, what it holds, and what it had."""
+    rows = ask(port, "/api/v1/groups/g").json["resources"]
+    owner = next(it["owner"] for it in rows if it["state"] == "pending")
+    found = ask(port, f"/api/v1/groups/g/members/{owner}").json
+    sentences = " ".join(found["sentences"])
+    assert f"{found['who']} is at work. It joined" in sentences
+    assert f"It holds {found['partition_count']} of 12 partitions; its share is " in sentences
+    assert {it["owner"] for it in found["partitions"]} == {owner}
+    draining = [it["name"] for it in found["partitions"] if it["state"] == "pending"]
+    assert f"It is handing over {', '.join(draining)}; by force in" in sentences
+    assert found["lag"] is None  # its resources are no queues
+    began = [it["from_ms"] for it in found["history"]]
+    assert began == sorted(began, reverse=True)
+
+
+def test_a_member_that_is_gone(port: int) -> None:
+    """Since when, how that came, and what it had: the journal knows."""
+    found = ask(port, "/api/v1/groups/g/members/m2").json
+    assert found["member"] is None
+    assert found["who"] == "web-2/4712"
+    assert found["sentences"][0].endswith("it was silent for longer than the session timeout.")
+    assert found["partitions"] == []
+    assert {it["end"] for it in found["history"] if it["state"] == "held"} >= {"expired"}
+
+
+def test_settings_beside_what_the_journal_says(port: int) -> None:
+    """Drains, forced moves and expiries; with advice where a timeout was too short."""
+    found = {it["name"]: it for it in ask(port, "/api/v1/groups/g/tuning").json["settings"]}
+    assert list(found)[:3] == ["session_timeout_ms", "heartbeat_interval_ms", "revocation_timeout_ms"]
+    assert set(found) == {it.name for it in attrs.fields(GroupSettings)}
+    revocation = found["revocation_timeout_ms"]
+    assert revocation["observed_ms"]["all"] >= revocation["observed_ms"]["half"] >= 400
+    assert "3 resources were moved by force" in " ".join(revocation["sentences"])
+    assert revocation["advice"] == "Make handlers finish sooner, or raise it."
+    assert "1 session ended by this timeout." in found["session_timeout_ms"]["sentences"]
+    assert found["rejoin_grace_ms"]["sentences"] == []
+
+
+def test_the_commands_that_recommend_settings_exist(port: int) -> None:
+    """They parse as they stand, with any name of a group."""
+    commands = [*ask(port, "/api/v1/groups/g/tuning").json["commands"], *tuning_commands("an evil; name")]
+    for command in commands:
+        program, *words = shlex.split(command)
+        assert program == "cobalance"
+        app.parse_args(words, print_error=False, exit_on_error=False)
+    assert sum("an evil; name" in shlex.split(it) for it in commands) == 2
+
+
+def test_topics_by_group(port: int) -> None:
+    """Each with what is left to do; unknown is null."""
+    found = ask(port, "/api/v1/topics").json
+    assert found["left_out"] == 0
+    assert [(it["topic"], it["group"], it["partitions"], it["lag"]) for it in found["topics"]] == [
+        ("orders", "g", 12, None)
+    ]
+    with events(port, "/api/v1/topics/events") as messages:
+        assert next(messages) == found
+
+
+def test_status_is_what_doctor_finds_once_a_minute(admin: GroupAdmin) -> None:
+    """Those findings first that need attention, for however many ask."""
+    looks, now = list[int](), [0.0]
+
+    class Examined(GroupAdmin):
+        def examine(self, *groups: str) -> Sequence[Finding]:
+            looks.append(1)
+            return super().examine(*groups)
+
+    with Examined(transport=admin._transport, amqp_url="memory://dashboard") as other:
+        status = Status(other, clock=lambda: now[0])
+        with ThreadPoolExecutor(10) as threads:
+            found = [*threads.map(lambda _: status.look(), range(20))]
+        assert len(looks) == 1
+        levels = [it["level"] for it in found[0]["findings"]]
+        assert levels == sorted(levels, key=["error", "warning", "unknown", "ok"].index)
+        assert {it["subject"] for it in found[0]["findings"]} == {"Redis", "g", "audit/eu"}
+        assert any(it["check"] == "handovers" and it["level"] == "warning" for it in found[0]["findings"])
+        assert found[0]["versions"]["cobalance"]
+        now[0] += STATUS_FRESH_S
+        status.look()
+        assert len(looks) == 2
+
+
 @pytest.mark.parametrize(
     ("path", "status", "words"),
     [
@@ -67,6 +157,8 @@ def test_a_partition_with_its_past(port: int) -> None:
         ("/api/v1/groups/nobody/events", 404, "nobody"),
         ("/api/v1/groups/%00", 400, "name"),
         ("/api/v1/groups/g/partitions/orders-999", 400, "orders-999"),
+        ("/api/v1/groups/g/members/m99", 400, "m99"),
+        ("/api/v1/groups/nobody/tuning", 404, "nobody"),
         ("/api/v1/groups/g/handovers?from_ms=yesterday", 400, "whole number"),
         ("/api/v1/groups/g/handovers?from_ms=99999999999999999999", 400, "whole number"),
     ],

@@ -7,10 +7,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import axe_core_python
 import pytest
 from tests.chromium import Page, browser
+from tests.dashboard.asking import ask
 from tests.dashboard.scenes import Scene
 from tests.names import unique
 
@@ -24,12 +26,20 @@ PAGES = {
     "group": "groups/billing",
     "handovers": "groups/billing/handovers",
     "partition": "groups/billing/partitions/orders-0",
+    "member": "groups/billing/members/{member}",
+    "tuning": "groups/billing/tuning",
+    "topics": "topics",
+    "status": "status",
 }
 FILLED = {
     "groups": "document.querySelector('tbody tr a')",
     "group": "document.querySelector('.virtual .row a[href]') && document.querySelector('.sentences li')",
     "handovers": "document.querySelector('.changes li') && document.querySelector('.legend li')",
     "partition": "document.querySelector('.history tbody tr') && document.querySelector('.sentences li')",
+    "member": "document.querySelector('.history tbody tr') && document.querySelector('.holds tbody tr')",
+    "tuning": "document.querySelector('.strip:not([hidden])') && document.querySelector('.commands li')",
+    "topics": "document.querySelector('tbody tr a')",
+    "status": "document.querySelector('tbody .badge.OK')",
 }
 """True once a page shows what there is."""
 
@@ -97,8 +107,13 @@ def until(page: Page, expression: str) -> Any:
 
 
 def show(page: Page, url: str, name: str) -> None:
-    page.open(url + PAGES[name])
+    page.open(url + PAGES[name].format(member=first_member(url)))
     until(page, f"Boolean({FILLED[name]})")
+
+
+def first_member(url: str) -> str:
+    """The id of a member."""
+    return str(ask(urlsplit(url).port or 0, "/api/v1/groups/billing").json["members"][0]["id"])
 
 
 def press(page: Page, *keys: str) -> None:
@@ -161,6 +176,45 @@ def test_the_way_from_the_groups_to_a_partition_by_keys(page: Page, url: str) ->
     focus_by_tab(page, ".answer a")
     press(page, "Enter")
     until(page, f"document.body?.dataset.partition === 'orders-5' && Boolean({FILLED['partition']})")
+
+
+def test_the_way_to_a_member_and_what_it_holds_by_keys(page: Page, url: str) -> None:
+    """From the group to a member, from there to a partition, and back to who has it; tabs lead to the other pages."""
+    show(page, url, "group")
+    focus_by_tab(page, ".side tbody a")
+    press(page, "Enter")
+    until(page, f"document.body?.dataset.page === 'member' && Boolean({FILLED['member']})")
+    member = page.evaluate("document.body.dataset.member")
+    assert member == first_member(url)
+    focus_by_tab(page, ".holds tbody a")
+    press(page, "Enter")
+    until(page, f"document.body?.dataset.page === 'partition' && Boolean({FILLED['partition']})")
+    focus_by_tab(page, ".history tbody a")
+    press(page, "Enter")
+    until(page, f"document.body?.dataset.member === {member!r} && Boolean({FILLED['member']})")
+    focus_by_tab(page, "#pages li:last-child a")
+    press(page, "Enter")
+    until(page, f"document.body?.dataset.page === 'tuning' && Boolean({FILLED['tuning']})")
+    assert page.evaluate("document.querySelector('#pages [aria-current]').textContent") == "Tuning"
+
+
+def test_a_topic_leads_to_its_partitions(page: Page, url: str) -> None:
+    """In the group that works it, and to no others."""
+    show(page, url, "topics")
+    assert page.evaluate("document.querySelector('tbody tr').textContent.startsWith('ordersbilling')")
+    focus_by_tab(page, "tbody th a")
+    press(page, "Enter")
+    until(page, f"document.body?.dataset.page === 'group' && Boolean({FILLED['group']})")
+    assert page.evaluate("document.querySelector('.grid input').value") == "orders-"
+    assert page.evaluate("document.querySelector('.grid .sum').textContent") == "6 partitions"
+
+
+def test_what_is_well_can_be_left_out_of_the_status(page: Page, url: str) -> None:
+    """What is left has something to do."""
+    show(page, url, "status")
+    focus_by_tab(page, ".choice input")
+    press(page, " ")
+    until(page, "document.querySelector('tbody .badge.OK') === null")
 
 
 def test_the_timeline_by_keys(page: Page, url: str) -> None:
@@ -275,7 +329,8 @@ def test_names_are_text(page: Page, chromium: str) -> None:
         DashboardServer(admin, port=0) as server,
     ):
         quoted = page.evaluate(f"encodeURIComponent({evil!r})")
-        for path in ("", f"groups/{quoted}", f"groups/{quoted}/handovers", f"groups/{quoted}/partitions/{quoted}"):
+        group = f"groups/{quoted}"
+        for path in ("", "topics", group, f"{group}/handovers", f"{group}/tuning", f"{group}/partitions/{quoted}"):
             page.open(server.url + path)
             until(
                 page,

@@ -73,8 +73,8 @@ def test_a_planned_handover(group: Group) -> None:
     b.hear()
     token = b.holds["r"].token
     assert explained(group) == (
-        f"r is held by web-b/1 under token {token}, for 0.0 s. "
-        "It moved to web-b/1 0.0 s ago: web-a/1 finished and released it after 1.0 s, to even out the shares after web-b/1 joined."
+        f"r is held by web-b/1 under token {token}, for 0 ms. "
+        "It moved to web-b/1 0 ms ago: web-a/1 finished and released it after 1.0 s, to even out the shares after web-b/1 joined."
     )
 
 
@@ -136,7 +136,7 @@ def test_a_handler_that_fails(group: Group) -> None:
     assert "It is tried again in " in explained(group)
     assert "cobalance group resume g r." in explained(group)
     b.release("s", reason="halted:OffsetUnknown") if "s" in b.holds else a.release("s", reason="halted:OffsetUnknown")
-    assert "s has been worked by nobody for 0.0 s: OffsetUnknown." in explained(group, "s")
+    assert "s has been worked by nobody for 0 ms: OffsetUnknown." in explained(group, "s")
     assert "It waits for an operator, once the cause is removed: cobalance group resume g s." in explained(group, "s")
     assert "s is worked by nobody: OffsetUnknown" in explained(group, None)
 
@@ -147,7 +147,7 @@ def test_nobody_there(group: Group) -> None:
     group.set_resources(a, ("r",))
     group.drain()
     group.until_left(a)
-    assert "r is held by nobody, for 0.0 s." in explained(group)
+    assert "r is held by nobody, for 0 ms." in explained(group)
     assert "It waits for a member: the group has none." in explained(group)
     member(group, "b", capacity=0)
     assert "all present are standbys" in explained(group)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
+import attrs
 from cyclopts import Parameter
 
-from cobalance.admin import GroupDescription, ResourceDescription
+from cobalance.admin import GroupDescription
 from cobalance.cli.options import THIS_REDIS, AmqpUrl, Json, ManagementUrl, RedisOptions
 from cobalance.cli.output import seconds
 from cobalance.cli.watching import Page, Watching
 from cobalance.cli.watching import watch as watch_pages
 from cobalance.errors import CobalanceError, UnknownGroup, Unreachable
-from cobalance.names import split_resource
-from cobalance.operate.verdict import worst
+from cobalance.operate.topics import topics_of
 from cobalance.operate.watch import Watch
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 
@@ -59,7 +58,7 @@ def lag(
         def look() -> Page:
             unknown.clear()
             groups = map(read, names) if names else _readable(read, admin.list(), unknown.setdefault)
-            rows = [row for group in groups for row in _rows(group)]
+            rows = [attrs.asdict(row) for group in groups for row in topics_of(group)]
             return _page(rows, [f"warning: {why}" for why in unknown])
 
         if watch:
@@ -85,30 +84,3 @@ def _readable(
 def _page(rows: Sequence[Row], remarks: Sequence[str]) -> Page:
     cells = [[seconds(row[key]) if key.endswith("_ms") else row[key] for key in COLUMNS.values()] for row in rows]
     return Page(columns=list(COLUMNS), rows=cells, json=rows, remarks=remarks)
-
-
-def _rows(group: GroupDescription) -> Iterator[Row]:
-    topics: defaultdict[str | None, list[ResourceDescription]] = defaultdict(list)
-    for resource in group.resources:
-        topics[split_resource(resource.name)[0]].append(resource)
-    for topic, resources in topics.items():
-        backlogs = [it.backlog for it in resources]
-        lags = _known([it.lag for it in backlogs])
-        ages = [it.oldest_ms for it in backlogs if it.oldest_ms is not None]
-        yield {
-            "group": group.name,
-            "topic": topic,
-            "partitions": len(resources),
-            "lag": None if lags is None else sum(lags),
-            "max_lag": None if lags is None else max(lags),
-            "in_flight": None if (sent := _known([it.in_flight for it in backlogs])) is None else sum(sent),
-            "oldest_ms": max(ages, default=None),
-            "state": group.state,
-            "verdict": worst(it.verdict for it in resources),
-        }
-
-
-def _known(values: Sequence[int | None]) -> list[int] | None:
-    """All of them, or None if one is unknown."""
-    found = [it for it in values if it is not None]
-    return found if len(found) == len(values) else None

@@ -18,7 +18,9 @@ from starlette.routing import Route
 
 from cobalance.dashboard.feed import FRESH_S, Feed
 from cobalance.dashboard.feeds import Feeds
+from cobalance.dashboard.member import member_answer
 from cobalance.dashboard.timeline import history, timeline
+from cobalance.dashboard.tuning import tuning_answer
 from cobalance.dashboard.values import plain, text
 from cobalance.errors import CobalanceError, UsageError
 from cobalance.operate.http_listener import status_of
@@ -50,6 +52,11 @@ class Api:
             "/api/v1/groups/{group}/events": self._events,
             "/api/v1/groups/{group}/handovers": self._handovers,
             "/api/v1/groups/{group}/partitions/{partition}": self._partition,
+            "/api/v1/groups/{group}/members/{member}": self._member,
+            "/api/v1/groups/{group}/tuning": self._tuning,
+            "/api/v1/topics": self._topics,
+            "/api/v1/topics/events": self._topics_events,
+            "/api/v1/status": self._status,
         }
         return [Route(path, _told(answer)) for path, answer in found.items()]
 
@@ -85,6 +92,32 @@ class Api:
 
         return _json(await self._threads.run(read))
 
+    async def _member(self, request: Request) -> Response:
+        feed, name = await self._feed(request), _name(request, "member")
+
+        def read() -> dict[str, Any]:
+            view = feed.look()
+            with feed.past.lock:
+                return member_answer(view, feed.past, name)
+
+        return _json(await self._threads.run(read))
+
+    async def _tuning(self, request: Request) -> Response:
+        feed = await self._feed(request)
+
+        def read() -> dict[str, Any]:
+            group = feed.look().group
+            with feed.past.lock:
+                return tuning_answer(group, feed.past)
+
+        return _json(await self._threads.run(read))
+
+    async def _topics(self, _: Request) -> Response:
+        return _json(await self._threads.run(self._feeds.overview.topics))
+
+    async def _status(self, _: Request) -> Response:
+        return _json(await self._threads.run(self._feeds.status.look))
+
     async def _events(self, request: Request) -> Response:
         feed = await self._feed(request)
         await self._threads.run(feed.look)  # a group that is gone is no stream that breaks
@@ -101,11 +134,14 @@ class Api:
         return self._stream(request, look())
 
     async def _overview_events(self, request: Request) -> Response:
-        async def look() -> AsyncIterator[dict[str, Any] | None]:
-            while True:
-                yield {"groups": await self._threads.run(self._feeds.overview.look)}
+        return self._stream(request, self._repeated(lambda: {"groups": self._feeds.overview.look()}))
 
-        return self._stream(request, look())
+    async def _topics_events(self, request: Request) -> Response:
+        return self._stream(request, self._repeated(self._feeds.overview.topics))
+
+    async def _repeated(self, look: Callable[[], dict[str, Any]]) -> AsyncIterator[dict[str, Any] | None]:
+        while True:
+            yield await self._threads.run(look)
 
     def _stream(self, request: Request, looks: AsyncIterator[dict[str, Any] | None]) -> Response:
         """Server-sent events, one a second, until the browser goes, a server fails, or this one stops."""

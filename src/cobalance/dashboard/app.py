@@ -31,9 +31,13 @@ STATIC = Path(str(files("cobalance.dashboard") / "static"))
 
 PAGES = {
     "/": "groups",
+    "/topics": "topics",
+    "/status": "status",
     "/groups/{group}": "group",
     "/groups/{group}/handovers": "handovers",
+    "/groups/{group}/tuning": "tuning",
     "/groups/{group}/partitions/{partition}": "partition",
+    "/groups/{group}/members/{member}": "member",
 }
 """Path → the module in static/pages that fills it."""
 
@@ -79,6 +83,7 @@ def _page(name: str) -> Callable[[Request], Awaitable[HTMLResponse]]:
             "page": name,
             "group": given.get("group", ""),
             "partition": given.get("partition", ""),
+            "member": given.get("member", ""),
         }
         return HTMLResponse(re.sub(r"\{\{(\w+)\}\}", lambda it: escape(words[it[1]]), _shell()))
 

@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 from cobalance.dashboard.feed import Feed
 from cobalance.dashboard.overview import Overview
+from cobalance.dashboard.status import Status
 
 if TYPE_CHECKING:
     from cobalance.admin import GroupAdmin
@@ -28,6 +29,7 @@ class Feeds:
         self._feeds: dict[str, Feed] = {}
         self._watches: WeakValueDictionary[str, Watch] = WeakValueDictionary()
         self.overview = Overview(admin, self._watch, clock=clock)
+        self.status = Status(admin, clock=clock)
         self.closing = False
         """Set when the server stops: streams of events end within a second."""
 

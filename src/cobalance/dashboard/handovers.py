@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from cobalance.journal import BEGINNING, Gap, with_gaps
+from cobalance.operate.member_past import MemberPast
 from cobalance.operate.moves import CAUSES, Account, Moves, is_same_list
+from cobalance.operate.timings import Timings
 from cobalance.operate.wording import Wording
 from cobalance.ownership import BEGINNINGS, CUT_SHORT, ENDINGS, Ownership, Standing
 
@@ -80,6 +82,9 @@ class Handovers:
         self._causes: dict[int, Happening] = {}
         self.numbers: dict[str, int] = {}
         """Member → how many the journal names before it, by which it has its colour."""
+        self.members: dict[str, MemberPast] = {}
+        """Member → what became of it, also of those that are gone."""
+        self.timings = Timings()
         self.lock = Lock()
         """Held while the journal is read on, and by whoever looks at the rest."""
         self.seq = 0
@@ -132,6 +137,8 @@ class Handovers:
             self.numbers.setdefault(entry.member, len(self.numbers))
             if entry.instance_id is not None:
                 self._instances[entry.member] = entry.instance_id
+            self.members.setdefault(entry.member, MemberPast()).take(entry)
+        self.timings.take(entry)
         self._note(entry)
         self._account.take(entry)
         self._ownership.apply(entry, entry.at_ms)

@@ -1,4 +1,4 @@
-"""All groups, a row each, those that need attention first."""
+"""All groups, a row each, and their topics; those first that need attention."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from cobalance.dashboard.feed import FRESH_S, SHARE
 from cobalance.description import GroupDescription
 from cobalance.errors import CobalanceError
 from cobalance.operate.explanation import Explanation
 from cobalance.operate.moves import Account
+from cobalance.operate.topics import TopicDescription, topics_of
 from cobalance.ownership import BEGINNINGS
 from cobalance.redact import redact
 
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from cobalance.operate.watch import Watch
 
 HOUR_MS = 3_600_000
+
+MOST_TOPICS = 1_000
+"""In one answer."""
 
 
 class Overview:
@@ -35,6 +41,7 @@ class Overview:
         self._watches: dict[str, Watch] = {}
         self._recent: dict[str, RecentMoves] = {}
         self._rows: list[dict[str, Any]] = []
+        self._topics: list[TopicDescription] = []
         self._fresh_until = 0.0
 
     def look(self) -> list[dict[str, Any]]:
@@ -50,17 +57,33 @@ class Overview:
                 self._fresh_until = begun + max(FRESH_S, SHARE * (self._clock() - begun))
             return self._rows
 
+    def topics(self) -> dict[str, Any]:
+        """The topics of all groups, each as far as one group works it.
+
+        Raises:
+            ServerError: Redis cannot be queried.
+        """
+        self.look()
+        found = sorted(self._topics, key=_topic_urgency)
+        return {
+            "topics": [attrs.asdict(it) for it in found[:MOST_TOPICS]],
+            "left_out": max(0, len(found) - MOST_TOPICS),
+        }
+
     def _read(self) -> list[dict[str, Any]]:
         names = self._admin.list()
         self._watches = {name: it for name, it in self._watches.items() if name in names}
         self._recent = {name: it for name, it in self._recent.items() if name in names}
-        rows = [self._row(name) for name in names]
+        topics: list[TopicDescription] = []
+        rows = [self._row(name, topics) for name in names]
+        self._topics = topics
         return sorted(rows, key=_urgency)
 
-    def _row(self, group: str) -> dict[str, Any]:
+    def _row(self, group: str, topics: list[TopicDescription]) -> dict[str, Any]:
         try:
             watch = self._watches[group] = self._watch(group)
             snapshot = watch.snapshot()
+            topics += topics_of(snapshot)
             if group not in self._recent:
                 self._recent[group] = RecentMoves(self._admin.journal(group))
             return summary(snapshot, self._recent[group].count(snapshot.at_ms))
@@ -120,3 +143,7 @@ def _urgency(row: Mapping[str, Any]) -> tuple[int | str, ...]:
     if "state" not in row:
         return (-1, 0, 0, 0, row["name"])
     return (_ORDER[row["verdict"]], -row["halted"], -row["free"], -row["draining"], row["name"])
+
+
+def _topic_urgency(it: TopicDescription) -> tuple[int | str, ...]:
+    return (_ORDER[it.verdict], -(it.lag or 0), it.topic or "", it.group)

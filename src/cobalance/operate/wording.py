@@ -105,6 +105,8 @@ def duration(milliseconds: int | None) -> str:
     """A duration for people, in the largest unit that tells something."""
     if milliseconds is None:
         return "an unknown time"
+    if milliseconds < 1_000:
+        return f"{milliseconds} ms"
     seconds = milliseconds / 1000
     if seconds < 120:
         return f"{seconds:.1f} s"

@@ -24,7 +24,7 @@ export class Grid {
     this.order = [];
     this.members = [];
     this.chosen = null;
-    this.filter = element("input", { type: "search", placeholder: "Filter partitions", "aria-label": "Filter partitions by name, holder or state" });
+    this.filter = element("input", { type: "search", placeholder: "Filter partitions", "aria-label": "Filter partitions by name, holder or state", value: new URLSearchParams(location.search).get("filter") });
     this.sorting = element("select", { "aria-label": "Order" }, ...Object.entries(ORDERS).map(([value, [text]]) => element("option", { value }, text)));
     this.count = element("span", { class: "sum" });
     this.heads = element("div", { class: "member-heads", "aria-hidden": "true" });

@@ -10,6 +10,7 @@ import { duration, inOrder, number, plural, who } from "../words.js";
 import { badge } from "./groups.js";
 
 const FACTS = ["Lag", "Oldest", "Members", "Partitions", "Draining", "Held by nobody", "Halted"];
+const MEMBER_COLUMNS = ["Member", "State", "Holds", "Share", "Session"];
 
 export function show(main) {
   const model = new Model();
@@ -21,7 +22,7 @@ export function show(main) {
   const members = element("tbody");
   const grid = new Grid(model, colours);
   main.append(
-    element("div", { class: "title" }, element("h1", {}, here.group), verdict, state, link(here.path("groups", here.group, "handovers"), "Handovers", { class: "button" })),
+    element("div", { class: "title" }, element("h1", {}, here.group), verdict, state),
     element("dl", { class: "facts" }, ...[...facts].map(([name, value]) => element("div", {}, element("dt", {}, name), value))),
     element("div", { class: "columns" }, side(why, members), grid.section),
   );
@@ -43,13 +44,12 @@ export function show(main) {
 }
 
 function side(why, members) {
-  const names = ["Member", "State", "Holds", "Share", "Session"];
-  const head = element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name)));
+  const head = element("tr", {}, ...MEMBER_COLUMNS.map((name) => element("th", { scope: "col" }, name)));
   return element(
     "div",
     { class: "side" },
     element("section", { class: "card", "aria-labelledby": "why" }, element("h2", { id: "why" }, "Why it is as it is"), why),
-    element("section", { class: "card", "aria-labelledby": "members" }, element("h2", { id: "members" }, "Members"), element("div", { class: "scrolls", tabindex: "0", role: "region", "aria-labelledby": "members" }, element("table", {}, element("thead", {}, head), members))),
+    element("section", { class: "card", "aria-labelledby": "members" }, element("h2", { id: "members" }, "Members"), element("div", { class: "scrolls", tabindex: "0", role: "region", "aria-labelledby": "members" }, element("table", { class: "stack" }, element("thead", {}, head), members))),
   );
 }
 
@@ -71,10 +71,10 @@ function tellFacts(facts, model) {
   for (const name of ["Held by nobody", "Halted"]) mark(facts.get(name), "class", told[name] ? "bad" : null);
 }
 
-function makeMember() {
+function makeMember(it) {
   const swatch = element("span", { class: "swatch", "aria-hidden": "true" });
-  const name = element("span");
-  return element("tr", {}, element("th", { scope: "row" }, swatch, name), ...Array.from({ length: 4 }, () => element("td")));
+  const name = link(here.path("groups", here.group, "members", it.id), "");
+  return element("tr", {}, element("th", { scope: "row" }, swatch, name), ...MEMBER_COLUMNS.slice(1).map((column) => element("td", { "data-label": column })));
 }
 
 function updateMember(row, it, model, colours) {

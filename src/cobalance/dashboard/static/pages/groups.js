@@ -50,7 +50,7 @@ function update(row, it) {
   say(partitions, number(it.partitions));
   say(moves, number(it.moves_last_hour));
   const texts = [it.problem, ...(it.attention ?? [])].filter(Boolean);
-  say(attention, texts.slice(0, 2).join(" ") + (texts.length > 2 ? ` And ${texts.length - 2} more.` : ""));
+  say(attention, texts.length === 0 ? "nothing" : texts.slice(0, 2).join(" ") + (texts.length > 2 ? ` And ${texts.length - 2} more.` : ""));
 }
 
 export function badge(node, verdict) {

@@ -12,7 +12,7 @@ const WINDOWS_S = [30, 60, 300, 900, 3600, 21600, 86400];
 const SPEEDS = [1, 10, 60];
 const MOST_CHANGES = 200;
 const isCalm = matchMedia("(prefers-reduced-motion: reduce)");
-const KEYS = "Up and Down choose a partition, Left and Right one of its spans, + and − the length of the window, Space replays, L goes back to live.";
+const KEYS = "Choose a bar to read what it was. By keys: Up and Down choose a partition, Left and Right one of its spans, + and − the length of the window, Space replays, L goes back to live.";
 const STATES = { held: "held by", draining: "being handed over by", graced: "kept for", free: "worked by nobody", halted: "halted" };
 
 export function show(main) {

@@ -19,7 +19,7 @@ export function show(main) {
   const body = element("tbody");
   const head = element("tr", {}, ...COLUMNS.map((name) => element("th", { scope: "col" }, name)));
   main.append(
-    element("div", { class: "title" }, element("h1", {}, here.partition), verdict, link(here.path("groups", here.group, "handovers"), "Handovers", { class: "button" })),
+    element("div", { class: "title" }, element("h1", {}, here.partition), verdict),
     element("dl", { class: "facts" }, ...[...facts].map(([name, value]) => element("div", {}, element("dt", {}, name), value))),
     element("section", { class: "card", "aria-labelledby": "why" }, element("h2", { id: "why" }, "Why it is where it is"), why),
     element("section", { class: "card", "aria-labelledby": "history" }, element("h2", { id: "history" }, "Who had it"), element("div", { class: "scrolls", tabindex: "0", role: "region", "aria-labelledby": "history" }, element("table", { class: "history stack" }, element("thead", {}, head), body))),
@@ -50,7 +50,7 @@ function tellFacts(facts, it) {
 function make() {
   const row = element("tr", {}, element("th", { scope: "row" }), ...COLUMNS.slice(1).map((name) => element("td", { "data-label": name })));
   row.cells[5].className = "wide";
-  row.cells[3].append(element("span", { class: "swatch", "aria-hidden": "true" }), element("span"));
+  row.cells[3].append(element("span", { class: "swatch", "aria-hidden": "true" }), element("a"));
   return row;
 }
 
@@ -62,6 +62,7 @@ function update(row, it, now, colours) {
   owner.firstChild.style.backgroundColor = it.owner ? colours.of(it.owner) : "transparent";
   say(owner.lastChild, it.owner ? it.who : null);
   mark(owner, "title", it.owner);
+  mark(owner.lastChild, "href", it.owner ? here.path("groups", here.group, "members", it.owner) : null);
   say(token, it.token);
   say(why, it.why);
   say(end, it.to_ms === null ? "lasts" : ENDS[it.end]);

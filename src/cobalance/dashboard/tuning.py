@@ -1,0 +1,166 @@
+"""A group's settings beside what its journal says of them, and how to have better ones recommended."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from cobalance.operate.timings import Timings, quantile
+from cobalance.operate.wording import duration
+from cobalance.settings import GroupSettings
+
+if TYPE_CHECKING:
+    from cobalance.dashboard.handovers import Handovers
+    from cobalance.description import GroupDescription
+
+ENOUGH = 20
+"""With fewer observations nothing is said of what is typical."""
+
+TYPICAL = {"half": 0.5, "most": 0.95, "all": 1.0}
+"""Names of quantiles."""
+
+
+@attrs.frozen
+class Evidence:
+    """What the journal says of one setting."""
+
+    sentences: tuple[str, ...] = ()
+    advice: str | None = None
+    """None if nothing has to be done."""
+    observed: tuple[int, ...] = ()
+    """In milliseconds; what the setting limits."""
+
+
+def tuning_answer(group: GroupDescription, past: Handovers) -> dict[str, Any]:
+    """Each setting in force, its default, and what was observed. Call it with the lock of `past`."""
+    settings, timings, defaults = group.settings, past.timings, GroupSettings()
+    return {
+        "at_ms": group.at_ms,
+        "first_ms": past.first_ms,
+        "seq": past.seq,
+        "settings": [
+            _row(name, getattr(settings, name), getattr(defaults, name), look(settings, timings))
+            for name, look in _LOOKS.items()
+        ],
+        "commands": commands(group.name),
+    }
+
+
+def commands(group: str) -> list[str]:
+    """From a group's journal to timeouts that are recommended."""
+    name = shlex.quote(group)
+    return [
+        f"cobalance sims journal --group {name} --out journal",
+        "cobalance sims calibrate journal --out churn",
+        f"cobalance sims tune --churn churn --group {name} --heal-within-s 15 --max-duplicates-per-day 5",
+    ]
+
+
+def _row(name: str, value: int | str, default: int | str, evidence: Evidence) -> dict[str, Any]:
+    observed = evidence.observed
+    return {
+        "name": name,
+        "value": value,
+        "default": default,
+        "sentences": evidence.sentences,
+        "advice": evidence.advice,
+        "count": len(observed),
+        "observed_ms": {it: quantile(observed, share) for it, share in TYPICAL.items()} if observed else None,
+    }
+
+
+def _session(settings: GroupSettings, timings: Timings) -> Evidence:
+    """Late heartbeats are what ends the sessions of members that are well."""
+    late = [settings.heartbeat_interval_ms + it for it in timings.late]
+    told = [_spread("The silences of members that were well lasted", late, "tenures")]
+    if timings.silent:
+        told.append(f"{_times(timings.silent, 'session')} ended by this timeout.")
+    if timings.crashed:
+        told.append(f"{_times(timings.crashed, 'crash', 'crashes')} showed before it, by closed connections.")
+    worst, session = max(late, default=0), settings.session_timeout_ms
+    advice = None
+    if worst > session * 2 // 3:
+        advice = f"A silence of {duration(worst)} nearly ended a session: raise it to {duration(2 * worst)}, or lessen the load."
+    return Evidence((*filter(None, told),), advice, (*late,))
+
+
+def _heartbeat(_: GroupSettings, timings: Timings) -> Evidence:
+    told = _spread("Heartbeats were late by", timings.late, "tenures") if any(timings.late) else None
+    if timings.late and told is None:
+        told = f"Heartbeats were never late ({len(timings.late):,} tenures)."
+    return Evidence((told,) if told else (), None, (*timings.late,))
+
+
+def _revocation(settings: GroupSettings, timings: Timings) -> Evidence:
+    told = [_spread("Drains took", timings.drains, "handovers")]
+    if timings.given_up:
+        told.append(f"{_times(timings.given_up, 'resource')} {_was(timings.given_up)} given up by their holders.")
+    advice, longest = None, max(timings.drains, default=0)
+    if timings.forced:
+        told.append(
+            f"{_times(timings.forced, 'resource')} {_was(timings.forced)} moved by force, so messages were handled twice."
+        )
+        advice = "Make handlers finish sooner, or raise it."
+    elif len(timings.drains) >= ENOUGH and longest * 10 < settings.revocation_timeout_ms:
+        told.append(
+            "The longest drain took less than a tenth of it, so it could be shorter: a hung holder keeps a resource for as long."
+        )
+    return Evidence((*filter(None, told),), advice, (*timings.drains,))
+
+
+def _grace(settings: GroupSettings, timings: Timings) -> Evidence:
+    told = [_spread("Processes came back for their place after", timings.away, "returns")]
+    advice = None
+    if timings.not_back:
+        told.append(f"{_times(timings.not_back, 'process', 'processes')} did not come back in time.")
+        advice = (
+            "Raise it if restarts take longer; where processes go for good, have them leave with remain=False."
+            if settings.rejoin_grace_ms
+            else None
+        )
+    return Evidence((*filter(None, told),), advice, (*timings.away,))
+
+
+def _gather(settings: GroupSettings, timings: Timings) -> Evidence:
+    if not timings.gaps:
+        return Evidence()
+    close = sum(it <= settings.gather_ms for it in timings.gaps)
+    return Evidence((f"{close} of {len(timings.gaps)} changes of the membership came within it of the one before.",))
+
+
+def _nothing(_: GroupSettings, __: Timings) -> Evidence:
+    return Evidence()
+
+
+_LOOKS: dict[str, Callable[[GroupSettings, Timings], Evidence]] = {
+    "session_timeout_ms": _session,
+    "heartbeat_interval_ms": _heartbeat,
+    "revocation_timeout_ms": _revocation,
+    "rejoin_grace_ms": _grace,
+    "gather_ms": _gather,
+    "mode": _nothing,
+    "moves_per_call": _nothing,
+    "journal_length": _nothing,
+    "idle_expiry_ms": _nothing,
+}
+"""All settings of a group, those first that the journal says something of."""
+
+
+def _spread(what: str, values: Collection[int], of: str) -> str | None:
+    if not values:
+        return None
+    half, most, longest = (duration(quantile(values, share)) for share in TYPICAL.values())
+    if len(values) < ENOUGH:
+        return f"{what} {longest} at most ({len(values)} {of})."
+    return f"{what} {half} or less for half of {len(values):,} {of}, {most} or less for 95 %, {longest} at most."
+
+
+def _times(count: int, word: str, plural: str | None = None) -> str:
+    return f"{count:,} {word if count == 1 else plural or f'{word}s'}"
+
+
+def _was(count: int) -> str:
+    return "was" if count == 1 else "were"

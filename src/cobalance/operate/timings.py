@@ -1,0 +1,90 @@
+"""What a journal says of a group's timeouts: how long drains took, how late heartbeats were, how long processes were
+away, and how often a timeout ended what it limits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from math import ceil
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from cobalance.journal import JournalEntry
+
+MOST = 10_000
+"""So many of the newest are kept of each kind."""
+
+_CHANGES = frozenset({"joined", "leaving", "expired_member", "graced"})
+"""Changes of the membership, which are gathered if they follow each other closely."""
+
+
+def _newest() -> deque[int]:
+    return deque(maxlen=MOST)
+
+
+@attrs.define
+class Timings:
+    """Of one group. All durations in milliseconds."""
+
+    drains: deque[int] = attrs.field(factory=_newest)
+    """How long holders took that finished what they were asked back."""
+    late: deque[int] = attrs.field(factory=_newest)
+    """How late heartbeats were at most in each tenure that was reported."""
+    away: deque[int] = attrs.field(factory=_newest)
+    """How long processes with an instance id were gone before they came back for their place."""
+    gaps: deque[int] = attrs.field(factory=_newest)
+    """Time between one change of the membership and the next."""
+    forced: int = 0
+    """Resources that were moved by force at the revocation timeout."""
+    given_up: int = 0
+    """Resources that their holder gave up."""
+    crashed: int = 0
+    """Members that were seen to be dead before their session ended."""
+    silent: int = 0
+    """Members whose session ended."""
+    not_back: int = 0
+    """Instance ids whose rejoin grace ended."""
+    _instances: dict[str, str] = attrs.Factory(dict)
+    _gone_ms: dict[str, int] = attrs.Factory(dict)
+    _changed_ms: int | None = None
+
+    def take(self, entry: JournalEntry) -> None:
+        """Reads one more entry."""
+        if entry.kind in _CHANGES:
+            if self._changed_ms is not None:
+                self.gaps.append(max(0, entry.at_ms - self._changed_ms))
+            self._changed_ms = entry.at_ms
+        if entry.kind == "released" and entry.drain_ms:  # 0 where nobody had asked for it
+            self.drains.append(entry.drain_ms)
+        if entry.late_ms is not None:
+            self.late.append(entry.late_ms)
+        self.forced += entry.kind == "forced"
+        self.given_up += entry.kind == "abandoned"
+        self._follow_members(entry)
+
+    def _follow_members(self, entry: JournalEntry) -> None:
+        member = entry.member or ""
+        if entry.kind == "joined" and entry.instance_id is not None:
+            self._instances[member] = entry.instance_id
+            gone_ms = self._gone_ms.pop(entry.instance_id, None)
+            if gone_ms is not None:
+                self.away.append(max(0, entry.at_ms - gone_ms))
+        elif entry.kind == "graced" and entry.reason != "replaced" and member in self._instances:
+            self._gone_ms[self._instances[member]] = entry.at_ms
+        if entry.kind in {"graced", "expired_member"}:
+            self.crashed += entry.reason == "crashed"
+            self.silent += entry.reason == "expired"
+        if entry.kind in {"left", "expired_member"}:
+            instance_id = self._instances.pop(member, "")
+            if entry.reason == "grace":
+                self._gone_ms.pop(instance_id, None)
+                self.not_back += 1
+
+
+def quantile(values: Collection[int], share: float) -> int | None:
+    """The smallest value that this share of them does not exceed; None without values."""
+    found = sorted(values)
+    return found[max(0, ceil(share * len(found)) - 1)] if found else None
