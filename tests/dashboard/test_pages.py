@@ -6,12 +6,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import axe_core_python
 import pytest
-from tests.chromium import Page, browser
+from playwright.sync_api import Browser, Page
+from playwright.sync_api import Error as PlaywrightError
+from tests.chromium import Window, browser, window
 from tests.dashboard.asking import ask
 from tests.dashboard.scenes import Scene
 from tests.names import unique
@@ -42,6 +44,8 @@ FILLED = {
     "status": "document.querySelector('tbody .badge.OK')",
 }
 """True once a page shows what there is."""
+
+Theme = Literal["light", "dark"]
 
 WITHIN_S = 30.0
 
@@ -79,35 +83,44 @@ def url(churn: Churn) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def window(chromium: str) -> Iterator[Page]:
+def program(chromium: str) -> Iterator[Browser]:
     with browser(chromium) as found:
         yield found
 
 
+@pytest.fixture(scope="module")
+def notebook(program: Browser) -> Iterator[Window]:
+    """A window of a notebook's size."""
+    with window(program, viewport={"width": 1280, "height": 800}) as found:
+        yield found
+
+
 @pytest.fixture
-def page(window: Page) -> Iterator[Page]:
-    """A window of a notebook's size; whatever a test did, nothing was complained of on its console."""
-    resize(window, 1280, 800)
-    window.events.clear()
-    yield window
-    assert window.complaints() == []
-
-
-def resize(page: Page, width: int, height: int) -> None:
-    page.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+def page(notebook: Window) -> Iterator[Page]:
+    """Whatever a test did, nothing was complained of on its console."""
+    notebook.complaints.clear()
+    notebook.page.emulate_media(color_scheme="light", reduced_motion="no-preference")
+    yield notebook.page
+    notebook.page.goto("about:blank")  # what a test left behind asks for nothing while the next one begins
+    assert notebook.complaints == []
 
 
 def until(page: Page, expression: str) -> Any:
-    """Waits until an expression is true in the page, and returns its value."""
+    """Waits until an expression is true in the page, whichever that is by then, and returns its value."""
     give_up_at = time.monotonic() + WITHIN_S
-    while not (found := page.evaluate(expression)):
-        assert time.monotonic() < give_up_at, f"never true: {expression}; {page.evaluate('document.body.innerText')}"
-        page.evaluate("new Promise(requestAnimationFrame)")
-    return found
+    while True:
+        try:
+            if found := page.evaluate(expression):
+                return found
+            page.evaluate("new Promise(requestAnimationFrame)")
+        except PlaywrightError as error:
+            if "navigation" not in str(error):
+                raise
+        assert time.monotonic() < give_up_at, f"never true: {expression}; {page.inner_text('body')}"
 
 
 def show(page: Page, url: str, name: str) -> None:
-    page.open(url + PAGES[name].format(member=first_member(url)))
+    page.goto(url + PAGES[name].format(member=first_member(url)))
     until(page, f"Boolean({FILLED[name]})")
 
 
@@ -118,15 +131,13 @@ def first_member(url: str) -> str:
 
 def press(page: Page, *keys: str) -> None:
     for key in keys:
-        text = key if len(key) == 1 else "\r" if key == "Enter" else ""
-        page.ask("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, text=text)
-        page.ask("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
+        page.keyboard.press(key)
 
 
 def focus_by_tab(page: Page, selector: str) -> None:
     """Presses Tab until an element has the focus."""
     for _ in range(40):
-        page.ask("Input.dispatchKeyEvent", type="rawKeyDown", key="Tab", code="Tab", windowsVirtualKeyCode=9)
+        page.keyboard.press("Tab")
         if page.evaluate(f"document.activeElement.matches({selector!r})"):
             return
     raise AssertionError(f"Tab never reaches {selector}")
@@ -135,21 +146,22 @@ def focus_by_tab(page: Page, selector: str) -> None:
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280, 3840])
-def test_each_page_at_each_size(page: Page, url: str, name: str, theme: str, width: int) -> None:
+def test_each_page_at_each_size(program: Browser, url: str, name: str, theme: Theme, width: int) -> None:
     """It is filled, fits the width, asks nobody else for anything, and writes nothing to the console."""
-    page.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
-    resize(page, width, width * 9 // 16 if width > 600 else 740)
-    show(page, url, name)
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert page.evaluate("document.getElementById('live').textContent") == "live"
-    assert [it for it in page.requests() if not it.startswith(url)] == []
+    size = {"width": width, "height": width * 9 // 16 if width > 600 else 740}
+    with window(program, viewport=size, is_mobile=width < 600, color_scheme=theme) as found:
+        show(found.page, url, name)
+        assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert found.page.evaluate("document.getElementById('live').textContent") == "live"
+        assert [it for it in found.requests if not it.startswith(url)] == []
+        assert found.complaints == []
 
 
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_each_page_is_for_everybody(page: Page, url: str, name: str, theme: str) -> None:
+def test_each_page_is_for_everybody(page: Page, url: str, name: str, theme: Theme) -> None:
     """axe-core finds nothing against WCAG 2.1 AA: contrast, names of controls, roles."""
-    page.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+    page.emulate_media(color_scheme=theme)
     show(page, url, name)
     page.evaluate((Path(axe_core_python.__file__).parent / "axe.min.js").read_text() + "; true")
     found = page.evaluate(
@@ -272,10 +284,10 @@ def test_a_handler_that_hangs_is_what_needs_attention(page: Page, url: str) -> N
 
 def test_whoever_prefers_no_motion_has_none(page: Page, url: str) -> None:
     """A replay goes on in steps of a second."""
-    page.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
+    page.emulate_media(reduced_motion="reduce")
     show(page, url, "handovers")
     page.evaluate(
-        "window.frames_ = 0, window.raf_ = requestAnimationFrame, window.requestAnimationFrame = f => raf_(t => { frames_++; f(t) })"
+        "window.frames_ = 0, window.raf_ = requestAnimationFrame, window.requestAnimationFrame = f => raf_(t => { frames_++; f(t) }), true"
     )
     page.evaluate("new Promise(done => setTimeout(done, 2000))")
     assert page.evaluate("frames_") <= 10
@@ -308,7 +320,7 @@ RIGHT = """[...document.querySelectorAll('.virtual .row:not([hidden])')].every(
 @pytest.mark.parametrize(("path", "box"), [("groups/g", ".virtual"), ("groups/g/handovers", ".timeline")])
 def test_two_thousand_partitions(page: Page, large: str, path: str, box: str) -> None:
     """They are there, only those in sight are drawn, and to scroll through them takes no longer than frames do."""
-    page.open(large + path)
+    page.goto(large + path)
     until(page, f"document.querySelector('{box}')?.scrollHeight > 40_000")
     top, per_frame_ms, rows = page.evaluate(SCROLLED % box)
     assert top == 24_000
@@ -318,9 +330,8 @@ def test_two_thousand_partitions(page: Page, large: str, path: str, box: str) ->
     assert per_frame_ms < 100  # 17 on a machine that does nothing else
 
 
-def test_names_are_text(page: Page, chromium: str) -> None:
+def test_names_are_text(page: Page) -> None:
     """A group and partitions that are named like scripts stay words."""
-    del chromium
     evil = "<img/src=x/onerror=alert(1)>"
     churn = Churn(evil, Broker(unique("dashboard")))
     churn.join_resources([evil, "b"])
@@ -331,11 +342,11 @@ def test_names_are_text(page: Page, chromium: str) -> None:
         quoted = page.evaluate(f"encodeURIComponent({evil!r})")
         group = f"groups/{quoted}"
         for path in ("", "topics", group, f"{group}/handovers", f"{group}/tuning", f"{group}/partitions/{quoted}"):
-            page.open(server.url + path)
+            page.goto(server.url + path)
             until(
                 page,
                 f"document.querySelector('main').textContent.includes({evil!r}) || document.querySelector('.timeline') !== null",
             )
             assert page.evaluate("document.images.length") == 0
-        page.open("about:blank")
+        page.goto("about:blank")
     churn.close()

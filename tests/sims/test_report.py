@@ -11,7 +11,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.chromium import Page, browser
+from tests.chromium import Window, browser, window
 
 from cobalance.cli.app import run
 from cobalance.settings import GroupSettings
@@ -128,10 +128,10 @@ def html(sweep: Path, tuned: dict[str, Any], tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture(scope="module")
-def page(html: Path, chromium: str) -> Iterator[Page]:
+def shown(html: Path, chromium: str) -> Iterator[Window]:
     """The report in a browser."""
-    with browser(chromium) as found:
-        found.open(html.as_uri())
+    with browser(chromium) as program, window(program) as found:
+        found.page.goto(html.as_uri())
         yield found
 
 
@@ -145,9 +145,9 @@ MEASURED = """[...document.querySelectorAll('figure[id]')].map(figure => {
 })"""
 
 
-def test_a_browser_shows_every_figure(page: Page) -> None:
+def test_a_browser_shows_every_figure(shown: Window) -> None:
     """Each figure has a size, marks, a description and a caption; nothing was fetched, and the console is empty."""
-    found = page.evaluate(MEASURED)
+    found = shown.page.evaluate(MEASURED)
     assert [it["id"] for it in found] == FIGURES
     for it in found:
         assert it["wide"] > 500, it
@@ -155,13 +155,14 @@ def test_a_browser_shows_every_figure(page: Page) -> None:
         assert it["drawn"] > 3, it
         assert len(it["alt"]) > 40, it
         assert len(it["caption"]) > 40, it
-    assert page.complaints() == []
-    assert [url for url in page.requests() if not url.startswith("file://")] == []
-    assert len(page.requests()) == 1
+    assert shown.complaints == []
+    assert [url for url in shown.requests if not url.startswith("file://")] == []
+    assert len(shown.requests) == 1
 
 
-def test_names_are_text(page: Page, html: Path) -> None:
+def test_names_are_text(shown: Window, html: Path) -> None:
     """A title and a resource that look like a script stay words on the page."""
+    page = shown.page
     assert page.evaluate("document.scripts.length") == 0
     assert page.evaluate("document.querySelector('h1').textContent") == EVIL
     lanes = page.evaluate("[...document.querySelectorAll('#timeline-1 text')].map(it => it.textContent)")
@@ -169,11 +170,11 @@ def test_names_are_text(page: Page, html: Path) -> None:
     assert "<script" not in html.read_text()
 
 
-def test_light_and_dark_are_one_drawing(page: Page) -> None:
+def test_light_and_dark_are_one_drawing(shown: Window) -> None:
     """The same page follows what the reader's system prefers, figures included."""
-    colours = []
+    colours, page = [], shown.page
     for scheme in ("light", "dark"):
-        page.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        page.emulate_media(color_scheme=scheme)
         paint = "getComputedStyle(document.querySelector('#drains-2 text')).fill"
         colours.append(page.evaluate(f"[getComputedStyle(document.body).backgroundColor, {paint}]"))
     assert colours[0][0] != colours[1][0]
