@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import shlex
+import socket
 import threading
 import zlib
 from collections.abc import Sequence
@@ -263,6 +264,26 @@ def test_a_group_that_nobody_could_have_made_hides_no_other(private_redis: OwnRe
         rows = {it["name"]: it for it in Feeds(admin).overview.look()}
         assert rows["sound"]["state"] == "Empty"
         assert "not allowed in names" in rows["two words"]["problem"]
+
+
+def test_a_page_does_not_wait_for_rabbitmq_to_begin(scene: Scene) -> None:
+    """What Redis has comes first, then the rest; here from a RabbitMQ that accepts a connection and says nothing."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as mute,
+        GroupAdmin(
+            transport=MemoryTransport(scene.backend.store), amqp_url=f"amqp://127.0.0.1:{mute.getsockname()[1]}"
+        ) as admin,
+        DashboardServer(admin, port=0) as server,
+        events(server.port, "/api/v1/groups/g/events") as messages,
+    ):
+        first = next(messages)
+        assert first["all"]
+        assert len(first["resources"]) == 12
+        assert first["group"]["servers"] == []
+        assert ask(server.port, "/api/v1/groups/g/handovers").json["spans"]
+        second = next(messages)
+        assert not second["all"]
+        assert "RabbitMQ" in second["group"]["servers"][-1]["problem"]
 
 
 def test_a_rabbitmq_that_cannot_be_reached_is_said(scene: Scene) -> None:

@@ -71,7 +71,7 @@ class Api:
 
     async def _handovers(self, request: Request) -> Response:
         feed = await self._feed(request)
-        now_ms = (await self._threads.run(feed.look)).group.at_ms
+        now_ms = (await self._threads.run(feed.glance)).group.at_ms
         to_ms = _number(request, "to_ms", now_ms)
         from_ms, after_seq = _number(request, "from_ms", to_ms - HOUR_MS), _number(request, "after_seq", 0)
 
@@ -120,10 +120,11 @@ class Api:
 
     async def _events(self, request: Request) -> Response:
         feed = await self._feed(request)
-        await self._threads.run(feed.look)  # a group that is gone is no stream that breaks
+        first = await self._threads.run(feed.glance)  # a group that is gone is no stream that breaks
 
         async def look() -> AsyncIterator[dict[str, Any] | None]:
-            number = 0
+            yield first.since(0)
+            number = first.number
             while True:
                 view = feed.fresh
                 if view is None:

@@ -8,14 +8,14 @@ from functools import cache
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -55,7 +55,7 @@ def dashboard_app(
         feeds: of this admin, to stop them; by default its own.
     """
     pages = [Route(path, _page(name)) for path, name in PAGES.items()]
-    static = Mount("/static", StaticFiles(directory=STATIC))
+    static = Mount("/static", _Files(directory=STATIC))
     routes = [*pages, *Api(feeds or Feeds(admin)).routes(), static]
     app = Starlette(
         routes=routes, middleware=[Middleware(GZipMiddleware, minimum_size=1_000, compresslevel=COMPRESSION)]
@@ -85,9 +85,35 @@ def _page(name: str) -> Callable[[Request], Awaitable[HTMLResponse]]:
             "partition": given.get("partition", ""),
             "member": given.get("member", ""),
         }
-        return HTMLResponse(re.sub(r"\{\{(\w+)\}\}", lambda it: escape(words[it[1]]), _shell()))
+        links = (f'<link rel="modulepreload" href="{escape(words["base"])}static/{it}" />' for it in _modules(name))
+        modules = "\n    ".join(links)
+        return HTMLResponse(
+            re.sub(r"\{\{(\w+)\}\}", lambda it: modules if it[1] == "modules" else escape(words[it[1]]), _shell())
+        )
 
     return answer
+
+
+class _Files(StaticFiles):
+    """What a browser has, it need not fetch again: it asks whether that is still the same."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        found = super().file_response(*args, **kwargs)
+        found.headers["Cache-Control"] = "no-cache"
+        return found
+
+
+@cache
+def _modules(page: str) -> tuple[str, ...]:
+    """All modules of a page, so that browsers fetch them at once, rather than each when its importer has come."""
+    found: dict[Path, None] = {}
+    todo = [STATIC / "app.js", STATIC / "pages" / f"{page}.js"]
+    while todo:
+        module = todo.pop().resolve()
+        if module not in found:
+            found[module] = None
+            todo += [module.parent / it for it in re.findall(r'from "([^"]+)"', module.read_text())]
+    return tuple(it.relative_to(STATIC.resolve()).as_posix() for it in found)
 
 
 @cache

@@ -64,6 +64,16 @@ class Watch:
                 self._histories.forget_others(self._latest)
             return self._latest
 
+    def describe(self) -> GroupDescription:
+        """The group as Redis has it at this moment. What is left to do is unknown: that is RabbitMQ's to tell, which may
+        take a second for thousands of queues.
+
+        Raises:
+            UnknownGroup: there is no such group any more.
+            ServerError: Redis cannot be queried.
+        """
+        return GroupDescription.read(self._coordinator)
+
 
 class Histories:
     """A short history of each resource."""
