@@ -103,6 +103,8 @@ class MemberDescription:
     """Time left in its session, or in its rejoin grace period."""
     subscription: str
     """The id of a :class:`SubscriptionDescription`."""
+    handled: int | None = None
+    """How often its handlers have run so far. None if it has not said so; always to ``describe``, which asks Redis only."""
 
     @property
     def host(self) -> str:

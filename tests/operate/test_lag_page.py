@@ -34,10 +34,10 @@ pytestmark = pytest.mark.anyio
 Found = tuple[int, dict[str, Any]]
 
 
-def ask(port: int, name: str, **headers: str) -> Found:
+def ask(port: int, name: str, what: str = "lag", **headers: str) -> Found:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
-        connection.request("GET", f"/api/v1/groups/{name}/lag", headers=headers)
+        connection.request("GET", f"/api/v1/groups/{name}/{what}", headers=headers)
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
     finally:
@@ -190,4 +190,8 @@ def test_the_command_serves_it_under_a_name_of_the_cluster(redis_url: str, amqp_
         port = int(next(it for it in exporter.err if "metrics at" in it).partition("127.0.0.1:")[2].partition("/")[0])
         assert ask(port, name, Host="cobalance-metrics.shop.svc:9464")[0] == 503
         assert ask(port, name, Host="evil.example")[0] == 421
+        assert ask(port, name, "desired-members")[1]["error"].startswith(
+            "the lag, or what members got done, is not known"
+        )
+        assert ask(port, "nobody", "desired-members")[0] == 404
         assert exporter.end(signal.SIGTERM).code == 0

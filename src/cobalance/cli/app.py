@@ -37,6 +37,7 @@ for name in ("create", "delete", "configure", "resume", "trust-offsets", "repair
     groups.command(f"cobalance.cli.group:{name.replace('-', '_')}", name=name)
 groups.command("cobalance.cli.describe:describe")
 groups.command("cobalance.cli.lag:lag")
+groups.command("cobalance.cli.desired_members:desired_members")
 groups.command("cobalance.cli.history:history")
 groups.command("cobalance.cli.explain:explain")
 groups.command("cobalance.cli.reset_offsets:reset_offsets")

@@ -10,8 +10,10 @@ from typing import Annotated
 from cyclopts import Parameter
 from prometheus_client import CollectorRegistry
 
+from cobalance.cli.desired_members import AS_USUAL, ScalingOptions
 from cobalance.cli.options import THIS_REDIS, AmqpUrl, ManagementUrl, RedisOptions
 from cobalance.cli.output import remark
+from cobalance.operate.desired_page import desired_pages
 from cobalance.operate.http_listener import LOCALHOST, HttpListener
 from cobalance.operate.lag_page import lag_pages
 from cobalance.operate.metrics_page import metrics_pages
@@ -31,6 +33,7 @@ def metrics(
         Parameter(negative="", help="A host name under which it may be asked, besides this machine's; repeatable."),
     ] = (),
     partitions: Annotated[bool, Parameter(negative="", help="Also the lag of each partition: a series each.")] = False,
+    scaling: ScalingOptions = AS_USUAL,
     redis: RedisOptions = THIS_REDIS,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
     management_url: ManagementUrl = None,
@@ -39,7 +42,7 @@ def metrics(
 
     Each scrape is a look at the groups as they are: lag, verdicts, handovers and their causes. Members' processes have
     metrics of their own; see `consume --metrics`. Autoscalers read what a group has left to do at
-    /api/v1/groups/GROUP/lag.
+    /api/v1/groups/GROUP/lag, and how many members it should have at /api/v1/groups/GROUP/desired-members.
     """
     registry, asked_to_stop = CollectorRegistry(auto_describe=False), threading.Event()
     with redis.admin(amqp_url, management_url) as admin:
@@ -47,7 +50,9 @@ def metrics(
         groups = admin.metrics(*names, partitions=partitions)
         registry.register(groups)
         pages, lag = metrics_pages(registry), lag_pages(groups.snapshot)
-        with HttpListener(pages, find_page=lag, host=host, port=port, hosts=host_name) as listener:
+        desired = desired_pages(groups.snapshot, scaling.settings())
+        find = lambda path: lag(path) or desired(path)  # noqa: E731
+        with HttpListener(pages, find_page=find, host=host, port=port, hosts=host_name) as listener:
             with suppress(ValueError):  # tests run commands in other threads
                 signal.signal(signal.SIGTERM, lambda *_: asked_to_stop.set())
             remark(f"metrics at http://{host}:{listener.port}/metrics")

@@ -1,4 +1,4 @@
-"""A member's report of its messages in flight: delivered to it, and not acknowledged yet."""
+"""A member's report of its messages in flight, delivered to it and not acknowledged yet, and of what it got done."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ class InFlightReport:
     """None if the member cannot know, for instance because its work is not messages."""
     is_complete: bool = True
     """Whether held resources that are not listed have nothing in flight."""
+    handled: int | None = None
+    """How often its handlers have run so far; None if it does not say."""
 
     def of(self, resource: str) -> InFlight | None:
         """The messages of one resource in flight; None if unknown."""
@@ -54,12 +56,13 @@ class InFlightReport:
             return cls(int(at), None)
         it = iter(words[1:])
         told = {name: InFlight(int(messages), int(oldest)) for name, messages, oldest in zip(it, it, it, strict=True)}
-        return cls(int(at), told, words[0] == "all")
+        kind, _, handled = words[0].partition("/")
+        return cls(int(at), told, kind == "all", int(handled) if handled else None)
 
 
-def written(found: Iterable[tuple[str, InFlight]]) -> str:
+def written(found: Iterable[tuple[str, InFlight]], handled: int | None = None) -> str:
     some = sorted(((name, it) for name, it in found if it.messages), key=lambda named: -named[1].oldest_ms)
-    words = ["all" if len(some) <= MOST_TOLD else "oldest"]
+    words = [("all" if len(some) <= MOST_TOLD else "oldest") + ("" if handled is None else f"/{handled}")]
     for name, it in some[:MOST_TOLD]:
         words += [name, str(it.messages), str(it.oldest_ms)]
     return " ".join(words)

@@ -6,6 +6,7 @@ from cobalance import lazy
 
 if TYPE_CHECKING:
     from cobalance.group.health import Health
+    from cobalance.operate.desired import Desired, Scaling, ScalingSettings
     from cobalance.operate.doctor import Finding
     from cobalance.operate.group_metrics import GroupMetrics
     from cobalance.operate.group_snapshot import snapshot
@@ -17,6 +18,7 @@ else:
         __name__,
         {
             "cobalance.group.health": ["Health"],
+            "cobalance.operate.desired": ["Desired", "Scaling", "ScalingSettings"],
             "cobalance.operate.doctor": ["Finding"],
             "cobalance.operate.group_metrics": ["GroupMetrics"],
             "cobalance.operate.group_snapshot": ["snapshot"],
@@ -26,4 +28,16 @@ else:
         },
     )
 
-__all__ = ["Finding", "GroupMetrics", "Health", "ProbeServer", "ProcessMetrics", "Watch", "probe_app", "snapshot"]
+__all__ = [
+    "Desired",
+    "Finding",
+    "GroupMetrics",
+    "Health",
+    "ProbeServer",
+    "ProcessMetrics",
+    "Scaling",
+    "ScalingSettings",
+    "Watch",
+    "probe_app",
+    "snapshot",
+]

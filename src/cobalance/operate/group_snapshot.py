@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping
 import attrs
 
 from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.in_flight import InFlightReport
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.open import DEFAULT_REDIS_URL, check_redis_url, open_transport
 from cobalance.description import (
     UNKNOWN_BACKLOG,
     Backlog,
     GroupDescription,
+    MemberDescription,
     ResourceDescription,
     ServerDescription,
     Verdict,
@@ -86,8 +88,9 @@ def read_snapshot(
         except CobalanceError as error:
             on_unknown(f"LAG is unknown. {error}")
             found = Backlogs(by_resource={}, server=_silent(broker, error))
+    members = tuple(_with_handled(it, reports.get(it.id)) for it in group.members)
     servers = tuple(it for it in (_redis(coordinator), found.server) if it is not None)
-    return _completed(attrs.evolve(group, servers=servers), found.by_resource, judged)
+    return _completed(attrs.evolve(group, members=members, servers=servers), found.by_resource, judged)
 
 
 def _completed(group: GroupDescription, backlogs: Mapping[str, Backlog], judged: Judge) -> GroupDescription:
@@ -102,6 +105,10 @@ def _completed(group: GroupDescription, backlogs: Mapping[str, Backlog], judged:
 
 def _with_backlog(resource: ResourceDescription, backlog: Backlog) -> ResourceDescription:
     return resource if backlog is UNKNOWN_BACKLOG else attrs.evolve(resource, backlog=backlog)
+
+
+def _with_handled(member: MemberDescription, report: InFlightReport | None) -> MemberDescription:
+    return member if report is None or report.handled is None else attrs.evolve(member, handled=report.handled)
 
 
 def _redis(coordinator: Coordinator) -> ServerDescription | None:

@@ -43,7 +43,7 @@ def _answer(snapshot: Callable[[str], GroupDescription], name: str) -> Answer:
     try:
         group = snapshot(name)
     except CobalanceError as error:
-        return _json(status_of(error), {"error": redact(str(error))})
+        return json_answer(status_of(error), {"error": redact(str(error))})
     unknown = [it.name for it in group.resources if it.backlog.lag is None]
     reason = _reason(group, unknown)
     body = {
@@ -55,8 +55,8 @@ def _answer(snapshot: Callable[[str], GroupDescription], name: str) -> Answer:
         "at_ms": group.at_ms,
     }
     if reason is None:
-        return _json(HTTPStatus.OK, body)
-    return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"error": redact(reason), **body})
+        return json_answer(HTTPStatus.OK, body)
+    return json_answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": redact(reason), **body})
 
 
 def _reason(group: GroupDescription, unknown: Sequence[str]) -> str | None:
@@ -74,5 +74,6 @@ def _reason(group: GroupDescription, unknown: Sequence[str]) -> str | None:
     return problem or f"The lag of {names} is unknown: `cobalance group lag {group.name}` says why."
 
 
-def _json(status: int, body: dict[str, Any]) -> Answer:
+def json_answer(status: int, body: dict[str, Any]) -> Answer:
+    """A page of JSON."""
     return Answer(status, json.dumps(body, ensure_ascii=False).encode() + b"\n")

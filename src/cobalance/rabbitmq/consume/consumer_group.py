@@ -174,6 +174,7 @@ class ConsumerGroup(Streaming):
     """
 
     _metering: Metering | None = None
+    _handled = 0  # runs of handlers in tenures that are over
 
     @overload
     def __init__(
@@ -550,6 +551,8 @@ class ConsumerGroup(Streaming):
         worker = self._workers.get(it.resource)
         if worker is not None and worker.tenure is it.tenure:
             del self._workers[it.resource]
+        if it.tenure is not None:
+            self._handled += it.tenure.effort.handled
 
     def _reads_as_stream(self, queue: Queue) -> bool:
         return queue.kind == "stream"
@@ -559,7 +562,9 @@ class ConsumerGroup(Streaming):
         workers = self._workers
         held = [it for it in self._roster.everything() if it.current]
         found = [(it.resource, workers.get(it.resource), it.token) for it in held]
-        return written((name, it.in_flight) for name, it, token in found if it and it.tenure.token == token)
+        handled = self._handled + sum(it.tenure.effort.handled for it in [*workers.values()])
+        named = ((name, it.in_flight) for name, it, token in found if it and it.tenure.token == token)
+        return written(named, handled)
 
     def prefetch_of(self, queue: Queue) -> int:
         """How many unacknowledged messages RabbitMQ sends ahead."""

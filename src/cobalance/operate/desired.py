@@ -1,0 +1,235 @@
+"""How many members a group should have: from the throughput measured per member, and from how long messages wait.
+
+What comes in is what got done plus what the lag rose by; both are counted, nothing is extrapolated. A member's
+throughput counts as the most that it can do where it had work throughout: each of its partitions had lag at both ends of
+the interval. Until that has happened, the best throughput so far is what it can do at least. What is needed is then what
+comes in, and the lag within `drain_within_ms`, divided by that.
+
+Hysteresis, so that no number goes up and down with every burst: more members only once they would have been needed for
+`out_after_ms` without a break, and then as few as that takes; fewer only once they would have done for `in_after_ms`,
+and then as many as were needed at any time in it. In between, and until so much is known, the number stays. Both times
+begin again whenever the number of members changes, so that what a change brings is seen before the next one, and a
+deploy is no reason for anything.
+
+Never more than there are partitions, nor more than partitions that have work, which is all that more members can share;
+but those that are there may stay. A group that has work and nobody gets one member at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+from math import ceil
+from statistics import median
+
+import attrs
+
+from cobalance.description import GroupDescription
+from cobalance.settings import between
+
+LEAST_INTERVAL_MS = 1_000
+"""Between two samples, so that a rate means something."""
+
+DAY_MS = 86_400_000
+
+
+@attrs.frozen(kw_only=True)
+class ScalingSettings:
+    """What is asked of a group's size.
+
+    Raises:
+        InvalidSettings: a value is out of range; the message names it.
+    """
+
+    least: int = attrs.field(default=1, validator=between(0, 10_000))
+    """The fewest members. 0 lets a group without work have none."""
+    drain_within_ms: int = attrs.field(default=300_000, validator=between(1_000, DAY_MS))
+    """How soon what waits is to be done."""
+    out_after_ms: int = attrs.field(default=30_000, validator=between(0, DAY_MS))
+    """How long more members must have been needed before there are more."""
+    in_after_ms: int = attrs.field(default=600_000, validator=between(0, DAY_MS))
+    """How long fewer must have been enough before there are fewer."""
+    window_ms: int = attrs.field(default=60_000, validator=between(2_000, DAY_MS))
+    """How long throughput is measured."""
+
+
+@attrs.frozen(kw_only=True)
+class Desired:
+    """The answer, and what it rests on. None means unknown."""
+
+    members: int | None
+    """How many there should be. None while that is not known: leave the number as it is."""
+    present: int
+    """How many are at work, those without a share not counted."""
+    needed: int | None
+    """How many would be enough at this moment, without hysteresis."""
+    partitions: int
+    lag: int | None
+    waiting_ms: int
+    """For how long there has been lag without a break, as far as was looked."""
+    in_per_s: float | None
+    """Messages that came in."""
+    done_per_s: float | None
+    """Messages that handlers ran for."""
+    per_member_per_s: float | None
+    """What one member gets done that has work throughout, or at least: the last that was measured."""
+    reason: str
+
+
+@attrs.frozen
+class _Sample:
+    at_ms: int
+    lag: int | None
+    handled: dict[str, int | None]
+    """Member at work → how often its handlers have run."""
+    busy: dict[str, tuple[str, ...]]
+    """Member → what it holds, if there is lag in each of them."""
+
+
+class Scaling:
+    """Watches one group's size. Give it each snapshot; not for several threads at once."""
+
+    def __init__(self, settings: ScalingSettings | None = None) -> None:
+        self._settings = settings or ScalingSettings()
+        self._samples: deque[_Sample] = deque()
+        self._needs: deque[tuple[int, int]] = deque()
+        self._waiting_since: int | None = None
+        self._per_member_per_s: float | None = None
+        self._present = -1
+
+    def judge(self, group: GroupDescription) -> Desired:
+        """Takes a snapshot in, and says how many members there should be."""
+        sample = _sample(group)
+        if not self._samples or sample.at_ms - self._samples[-1].at_ms >= LEAST_INTERVAL_MS:
+            self._take(sample)
+        done, came = self._rates()
+        needed = self._needed(group, sample, came)
+        present = len(sample.handled)
+        if needed is None or present != self._present:
+            self._needs.clear()
+        if needed is not None:
+            self._needs.append((sample.at_ms, needed))
+        self._present = present
+        self._forget(sample.at_ms)
+        members, reason = self._settled(sample, needed)
+        return Desired(
+            members=members,
+            present=present,
+            needed=needed,
+            partitions=len(group.resources),
+            lag=sample.lag,
+            waiting_ms=0 if self._waiting_since is None else sample.at_ms - self._waiting_since,
+            in_per_s=came,
+            done_per_s=done,
+            per_member_per_s=self._per_member_per_s,
+            reason=reason,
+        )
+
+    def _take(self, sample: _Sample) -> None:
+        before = self._samples[-1] if self._samples else sample
+        self._samples.append(sample)
+        if not sample.lag:
+            self._waiting_since = None
+        elif self._waiting_since is None:
+            self._waiting_since = sample.at_ms
+        rates = [rate for a, b in pairwise(self._samples) for rate in _saturated_rates(a, b)]
+        if rates:
+            self._per_member_per_s = median(rates)
+        else:
+            done, took_ms = _handled_between(before, sample), sample.at_ms - before.at_ms
+            if done and sample.handled.keys() == before.handled.keys():
+                least = 1_000 * done / took_ms / len(sample.handled)
+                self._per_member_per_s = max(self._per_member_per_s or 0.0, least)
+
+    def _forget(self, now_ms: int) -> None:
+        settings, samples, needs = self._settings, self._samples, self._needs
+        while len(samples) > 2 and now_ms - samples[1].at_ms >= settings.window_ms:
+            samples.popleft()
+        kept_ms = max(settings.in_after_ms, settings.out_after_ms)
+        while len(needs) > 1 and now_ms - needs[1][0] >= kept_ms:
+            needs.popleft()
+
+    def _rates(self) -> tuple[float | None, float | None]:
+        """Messages a second that got done, and that came in."""
+        first, last = self._samples[0], self._samples[-1]
+        took_ms = last.at_ms - first.at_ms
+        done = [_handled_between(a, b) for a, b in pairwise(self._samples)]
+        counted = [it for it in done if it is not None]
+        if not took_ms or len(counted) < len(done):
+            return None, None
+        rate = 1_000 * sum(counted) / took_ms
+        if first.lag is None or last.lag is None:
+            return rate, None
+        return rate, max(0.0, rate + 1_000 * (last.lag - first.lag) / took_ms)
+
+    def _needed(self, group: GroupDescription, sample: _Sample, came: float | None) -> int | None:
+        settings, present = self._settings, len(sample.handled)
+        if sample.lag is None or group.state == "Recovering":
+            return None
+        if not present:
+            return max(settings.least, 1 if sample.lag else 0)
+        if came is None:
+            return None
+        wanted = came + 1_000 * sample.lag / settings.drain_within_ms
+        if not wanted:
+            return settings.least
+        if self._per_member_per_s is None:  # nothing has got done yet
+            return present
+        at_work = sum(bool(it.backlog.lag) for it in group.resources)
+        most = min(len(group.resources), max(present, at_work))
+        return max(settings.least, min(most, ceil(wanted / self._per_member_per_s)))
+
+    def _settled(self, sample: _Sample, needed: int | None) -> tuple[int | None, str]:
+        present, settings = len(sample.handled), self._settings
+        if needed is None:
+            return None, "the lag, or what members got done, is not known, or not known yet"
+        if not present:
+            return needed, "nobody is there" + (", and messages wait" if sample.lag else "")
+        more = min(need for _, need in self._recent(sample.at_ms, settings.out_after_ms))
+        if more > present and self._reaches(sample.at_ms, settings.out_after_ms):
+            return more, f"so many have been needed for {settings.out_after_ms // 1_000} s"
+        fewer = max(need for _, need in self._recent(sample.at_ms, settings.in_after_ms))
+        if fewer < present and self._reaches(sample.at_ms, settings.in_after_ms):
+            return fewer, f"no more have been needed for {settings.in_after_ms // 1_000} s"
+        if needed == present:
+            return present, "those present are enough, and none is too many"
+        return present, f"{needed} would be enough now, but that has to last"
+
+    def _recent(self, now_ms: int, within_ms: int) -> Sequence[tuple[int, int]]:
+        return [it for it in self._needs if now_ms - it[0] <= within_ms]
+
+    def _reaches(self, now_ms: int, back_ms: int) -> bool:
+        """Whether it has been looked for so long, without a break of which nothing is known."""
+        return now_ms - self._needs[0][0] >= back_ms
+
+
+def _sample(group: GroupDescription) -> _Sample:
+    lags = [it.backlog.lag for it in group.resources]
+    known = [it for it in lags if it is not None]
+    waiting = {it.name for it in group.resources if it.backlog.lag}
+    at_work = [it for it in group.members if it.state == "active" and it.capacity]
+    return _Sample(
+        at_ms=group.at_ms,
+        lag=sum(known) if lags and len(known) == len(lags) else None,
+        handled={it.id: it.handled for it in at_work},
+        busy={it.id: it.resources for it in at_work if it.resources and waiting.issuperset(it.resources)},
+    )
+
+
+def _handled_between(a: _Sample, b: _Sample) -> int | None:
+    """What got done by members that are there at both ends; None if one of them does not say."""
+    both = [(a.handled[it], b.handled[it]) for it in b.handled if it in a.handled]
+    if any(before is None or after is None for before, after in both):
+        return None
+    return sum(max(0, (after or 0) - (before or 0)) for before, after in both)
+
+
+def _saturated_rates(a: _Sample, b: _Sample) -> list[float]:
+    """Messages a second of each member that had work throughout."""
+    found = []
+    for member in b.busy:
+        before, after = a.handled.get(member), b.handled[member]
+        if a.busy.get(member) == b.busy[member] and before is not None and after is not None and after > before:
+            found.append(1_000 * (after - before) / (b.at_ms - a.at_ms))
+    return found

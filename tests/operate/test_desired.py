@@ -1,0 +1,184 @@
+"""How many members a group should have: what is counted, what bounds it, and that it does not flap."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import attrs
+import pytest
+from prometheus_client import CollectorRegistry
+from tests.cli_process import cobalance
+from tests.consumers import Place, until
+from tests.operate.described import group, member
+
+from cobalance import Delivery, GroupAdmin, Topic
+from cobalance.description import Backlog, GroupDescription
+from cobalance.errors import InvalidSettings
+from cobalance.operate.desired import Desired, Scaling, ScalingSettings
+from cobalance.operate.desired_page import desired_pages
+from cobalance.threads.worker_threads import in_thread
+
+SETTINGS = ScalingSettings(drain_within_ms=100_000, out_after_ms=30_000, in_after_ms=300_000)
+
+
+def described(
+    at_s: float, members: int, lags: list[int | None], handled: int | None = 0, **given: Any
+) -> GroupDescription:
+    """A group whose members hold its partitions in turn, and have each got the same done."""
+    base = group()
+    names = [f"q-{n}" for n in range(len(lags))]
+    present = tuple(
+        member(id=f"m{n}", resources=tuple(names[n::members]), handled=handled, **given) for n in range(members)
+    )
+    resources = tuple(
+        attrs.evolve(
+            base.resources[0], name=name, owner=f"m{n % members}" if members else None, backlog=Backlog(lag=lag)
+        )
+        for n, (name, lag) in enumerate(zip(names, lags, strict=True))
+    )
+    return attrs.evolve(base, members=present, resources=resources, at_ms=round(1_000 * at_s))
+
+
+class World:
+    """Members that get so much done each, as long as there is something; looked at every five seconds."""
+
+    def __init__(self, members: int = 1, partitions: int = 12, each_per_s: float = 10) -> None:
+        self.members, self.partitions, self.each_per_s = members, partitions, each_per_s
+        self.at_s, self.lag, self.handled = 0.0, 0.0, 0.0
+        self.scaling = Scaling(SETTINGS)
+
+    def pass_time(self, came_per_s: float, s: int = 5) -> Desired:
+        able = self.each_per_s * self.members * s
+        done = min(able, self.lag + came_per_s * s)
+        self.lag += came_per_s * s - done
+        self.handled += done / max(1, self.members)
+        self.at_s += s
+        waiting, rest = divmod(round(self.lag), self.partitions)
+        lags: list[int | None] = [waiting + (n < rest) for n in range(self.partitions)]
+        return self.scaling.judge(described(self.at_s, self.members, lags, round(self.handled)))
+
+
+def test_more_only_once_that_has_lasted() -> None:
+    """Members that get 10 a second done, of 35 that come in: four, and what waits is done in time, too."""
+    world = World(members=1)
+    first = [world.pass_time(35) for _ in range(5)]
+    assert {it.members for it in first[1:]} == {1}
+    assert first[-1].reason.endswith("but that has to last")
+    later = [world.pass_time(35) for _ in range(8)][-1]
+    assert (later.present, later.in_per_s, later.per_member_per_s) == (1, 35.0, 10.0)
+    assert later.members is not None
+    assert 4 <= later.members <= 6
+    assert later.waiting_ms > 30_000
+
+
+def test_never_more_than_partitions_nor_than_have_work() -> None:
+    """Others would have nothing to do."""
+    world = World(members=1, partitions=3)
+    found = [world.pass_time(1_000) for _ in range(20)][-1]
+    assert found.members == 3
+    hot = Scaling(SETTINGS)
+    one_has_it_all = (described(5 * n, 2, [100 * (n + 1), 0, 0, 0, 0, 0], handled=50 * n) for n in range(20))
+    assert [hot.judge(it) for it in one_has_it_all][-1].members == 2
+
+
+def test_fewer_only_once_that_has_lasted_longer() -> None:
+    """A quiet minute is no reason, and what was needed at any time meanwhile is kept."""
+    world = World(members=6)
+    for _ in range(30):
+        assert world.pass_time(55).members in {6, None}  # of the first look alone nothing is known
+    for _ in range(12):
+        assert world.pass_time(5).members == 6
+    found = [world.pass_time(5) for _ in range(70)][-1]
+    assert found.members == 1
+    assert found.reason == "no more have been needed for 300 s"
+
+
+def test_a_day_with_and_without() -> None:
+    """Followed, it keeps what waits below a minute with less than half of the members that the peak needs all day, and
+    changes their number seldom.
+    """
+    load = [5.0] * 120 + [60.0] * 240 + [110.0] * 120 + [60.0] * 240 + [5.0] * 720  # of each 5 s, a second
+
+    def day(*, is_scaled: bool) -> tuple[int, float, float]:
+        world = World(members=2 if is_scaled else 12)
+        changes, cost, worst = 0, 0, 0.0
+        for came in load:
+            found = world.pass_time(came)
+            cost += world.members
+            worst = max(worst, world.lag / max(1.0, came))
+            if is_scaled and found.members not in {None, world.members}:
+                world.members, changes = found.members or 0, changes + 1
+        return changes, cost, worst
+
+    changes, cost, worst_s = day(is_scaled=True)
+    _, most_cost, _ = day(is_scaled=False)
+    assert changes <= 12
+    assert cost < 0.5 * most_cost
+    assert worst_s < 60
+
+
+def test_nobody_there() -> None:
+    """One at once if something waits; none if nothing does, and that is allowed."""
+    assert Scaling(SETTINGS).judge(described(0, 0, [3, 0])).members == 1
+    assert Scaling(SETTINGS).judge(described(0, 0, [0, 0])).members == 1
+    assert Scaling(attrs.evolve(SETTINGS, least=0)).judge(described(0, 0, [0, 0])).members == 0
+
+
+@pytest.mark.parametrize(("lags", "handled"), [([None, 0], 1), ([1, 1], None)])
+def test_what_is_not_known_is_no_number(lags: list[int | None], handled: int | None) -> None:
+    """Of the lag, or of what members get done; nor does anything before it count when it is known again."""
+    scaling = Scaling(SETTINGS)
+    for n in range(20):
+        scaling.judge(described(5 * n, 1, [100 * (n + 1), 100], handled=50 * n))
+    assert scaling.judge(described(100, 1, [2_000, 100], handled=1_000)).members == 2
+    found = scaling.judge(described(105, 1, lags, handled))
+    assert found.members is None
+    assert "not known" in found.reason
+    page = desired_pages(lambda _: described(0, 1, lags, handled), SETTINGS)("/api/v1/groups/g/desired-members")
+    assert page is not None
+    assert page().status == 503
+
+
+def test_standbys_and_those_who_go_do_not_count() -> None:
+    """They are no members at work."""
+    for given in ({"capacity": 0}, {"state": "leaving"}, {"state": "graced"}, {"state": "silent"}):
+        assert Scaling(SETTINGS).judge(described(0, 3, [1, 1], **given)).present == 0
+
+
+@pytest.mark.parametrize("given", [{"least": -1}, {"drain_within_ms": 0}, {"in_after_ms": -1}, {"window_ms": 1}])
+def test_settings_out_of_range(given: dict[str, int]) -> None:
+    """They are refused by name."""
+    with pytest.raises(InvalidSettings, match=next(iter(given))):
+        ScalingSettings(**given)
+
+
+@pytest.mark.anyio
+async def test_on_real_servers(here: Place, topic: Topic) -> None:
+    """What members say of their handlers is counted, over handovers too; the command and the page agree."""
+
+    async def handle(_: Delivery) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    with GroupAdmin(here.redis_url, amqp_url=here.amqp_url) as admin:
+        groups = admin.metrics(here.group)
+        CollectorRegistry(auto_describe=False).register(groups)
+        async with here.member(topic, handle) as one:
+            await one.wait_held(*topic.queue_names)
+            here.publish(topic, 1, 2, 3)
+            here.publish(topic, 4, partition=1)
+            await until(lambda: sum(it.handled or 0 for it in admin.snapshot(here.group).members) == 4)
+            async with here.member(topic, handle) as two:
+                await two.wait_held(topic.queue_names[1])
+                await until(lambda: sorted(it.handled or 0 for it in admin.snapshot(here.group).members) == [0, 4])
+            page = desired_pages(groups.snapshot)(f"/api/v1/groups/{here.group}/desired-members")
+            assert page is not None
+            await until(lambda: page().status == 200)
+            assert admin.describe(here.group).members[0].handled is None
+            given = ("--redis-url", here.redis_url, "--amqp-url", here.amqp_url, "--for", "1s", "--json")
+            told = await in_thread(lambda: cobalance("group", "desired-members", here.group, *given))
+    found = json.loads(told.out)
+    assert (told.code, found["present"], found["members"], found["lag"]) == (0, 1, 1, 0)
+    assert found["done_per_s"] == found["in_per_s"] == 0
