@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import attrs
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
+from tests.examples.exported import check_exported
 from tests.examples.manifests import EXAMPLES, documents, parsed
-
-from cobalance.description import GroupState, Verdict
-from cobalance.operate import GroupMetrics, ProcessMetrics
-from cobalance.operate.process_metrics import Settled
-from cobalance.operate.tally import FENCED_VERBS, OUTCOMES, REASONS
-from cobalance.servers import apt
-from cobalance.servers.find import search_path
 
 ALERTS = EXAMPLES / "prometheus/alerts.yaml"
 RULES = {rule["alert"]: rule for group in documents("prometheus/alerts.yaml")[0]["groups"] for rule in group["rules"]}
@@ -158,20 +150,6 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def promtool() -> str:
-    """Part of Debian's and Homebrew's package `prometheus`."""
-    if found := shutil.which("promtool", path=search_path()):
-        return found
-    assert apt.can_install(), "promtool is missing: install prometheus"
-    with apt.only_installer():
-        if shutil.which("promtool", path=search_path()) is None:
-            apt.install(["prometheus"])
-    found = shutil.which("promtool", path=search_path())
-    assert found is not None
-    return found
-
-
 def run(*command: str | Path) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -215,42 +193,10 @@ def test_prometheus_accepts_its_files(promtool: str) -> None:
     assert config["rule_files"] == [ALERTS.name]
 
 
-def exported() -> dict[str, set[str]]:
-    """Every metric → its labels, as the exporter and a member's process have them."""
-    registry, found = CollectorRegistry(), dict[str, set[str]]()
-    process = ProcessMetrics(registry)
-    process.begun("g", "t-0", 1)
-    process.ended("g", "t-0", 1, 1.0)
-    for metric in registry.collect():
-        for it in metric.samples:
-            found[it.name] = set(it.labels)
-    found["cobalance_last_heartbeat_timestamp_seconds"] = {"group"}  # has a value once a group has joined
-    nobody: Any = None
-    for metric in GroupMetrics(list, nobody, nobody).collect():
-        names = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}.get(metric.type, [""])
-        labels = set(getattr(metric, "_labelnames", ()))
-        found |= {metric.name + it: labels | ({"le"} if it == "_bucket" else set()) for it in names}
-    return found
-
-
 def test_alerts_are_about_what_is_exported() -> None:
     """Each metric in a rule or a test of it, with labels that it has and values that these take."""
-    known = exported()
-    values = {
-        "verdict": set(get_args(Verdict)),
-        "state": set(get_args(GroupState)),
-        "status": {"halted", *get_args(Settled)},
-        "outcome": set(OUTCOMES.values()),
-        "reason": set(REASONS),
-        "verb": set(FENCED_VERBS),
-    }
     texts = [rule["expr"] for rule in RULES.values()] + [name for case in CASES.values() for name in case.series]
-    for text in texts:
-        for name, inside in re.findall(r"(cobalance_\w+)(?:\{([^}]*)\})?", text):
-            assert name in known
-            for label, given in re.findall(r'(\w+)=~?"([^"]*)"', inside):
-                assert label in known[name] | {"instance"}, (name, label)
-                assert label not in values or set(given.split("|")) <= values[label], (label, given)
+    check_exported(texts)
 
 
 def test_commands_in_alerts_exist() -> None:

@@ -117,7 +117,7 @@ def test_prometheus_and_grafana_find_their_files() -> None:
     (config,) = [it.removeprefix("--config.file=") for it in prometheus["command"] if it.startswith("--config.file=")]
     assert (EXAMPLES / source / Path(config).relative_to(target)).is_file()
     assert mode == "ro"
-    (mounted,) = SERVICES["grafana"]["configs"]
+    (mounted,) = [it for it in SERVICES["grafana"]["configs"] if "/datasources/" in it["target"]]
     (datasource,) = yaml.safe_load(COMPOSE["configs"][mounted["source"]]["content"])["datasources"]
     port = prometheus["ports"][0].rpartition(":")[2]
     assert datasource["url"] == f"http://prometheus:{port}"
