@@ -222,7 +222,7 @@ _VERBS = (
         "explain",
         "history",
     }
-    | {"configure", "delete", "resume", "repair", "trust-offsets", "reset-offsets", "grow", "prune"}
+    | {"configure", "delete", "resume", "repair", "trust-offsets", "reset-offsets", "grow", "prune", "desired-members"}
     | {"sims", "run", "campaign", "sweep", "journal", "calibrate", "tune", "verify", "report", "speed", "scenarios"}
 )
 
