@@ -1,0 +1,72 @@
+"""What a journal says of the timeouts, and of members, over the production scripts in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+from tests.coordinator.driver import SETTINGS
+from tests.dashboard.scenes import GROUP, Scene, churned
+
+from cobalance.coordinator.memory.transport import MemoryTransport
+from cobalance.journal import Journal
+from cobalance.operate.member_past import MemberPast
+from cobalance.operate.timings import Timings, quantile
+
+
+def timings_of(scene: Scene) -> Timings:
+    found = Timings()
+    for entry in Journal(MemoryTransport(scene.backend.store), GROUP).entries():
+        found.take(entry)
+    return found
+
+
+def test_drains_and_what_timeouts_ended() -> None:
+    """Of a churn with a forced move and a crash; a drain lasts as long as from the question to the release."""
+    found = timings_of(churned())
+    assert min(found.drains) >= 400
+    assert max(found.drains) >= 1_500
+    assert (found.forced, found.silent, found.crashed, found.not_back) == (3, 1, 0, 0)
+    assert len(found.gaps) == 6
+
+
+def test_processes_that_come_back_for_their_place() -> None:
+    """How long they were away; and who was not back in time."""
+    scene = Scene(4)
+    pod = scene.join(3, instance_id="pod-0")
+    scene.settle()
+    scene.group.members.pop("m3")
+    scene.pass_time(2 * SETTINGS.session_timeout_ms)
+    assert pod
+    scene.pass_time(3_000)
+    scene.join(4, instance_id="pod-0")
+    scene.settle()
+    found = timings_of(scene)
+    assert (len(found.away), found.silent, found.not_back) == (1, 1, 0)
+    assert 3_000 <= found.away[0] <= 3_000 + 2 * SETTINGS.session_timeout_ms
+    scene.group.members.pop("m4")
+    scene.pass_time(2 * SETTINGS.session_timeout_ms + SETTINGS.rejoin_grace_ms + 1_000)
+    found = timings_of(scene)
+    assert (len(found.away), found.silent, found.not_back) == (1, 2, 1)
+
+
+def test_a_member_from_its_join_to_its_end() -> None:
+    """Its tenures, and how it came to an end."""
+    scene = churned()
+    found = dict[str, MemberPast]()
+    for entry in Journal(MemoryTransport(scene.backend.store), GROUP).entries():
+        if entry.member is not None:
+            found.setdefault(entry.member, MemberPast()).take(entry)
+    gone, there = found["m2"], found["m1"]
+    assert gone.ended is not None
+    assert (gone.ended.kind, gone.begun, gone.finished) == ("expired_member", gone.finished, gone.begun)
+    assert there.ended is None
+    assert there.begun > there.finished
+    assert sum(it.cut_short for it in found.values()) == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "expected"),
+    [([], 0.5, None), ([7], 0.5, 7), ([3, 1, 2], 0.5, 2), ([1, 2, 3, 4], 0.5, 2), (range(1, 101), 0.95, 95), ([1, 2], 1.0, 2)],
+)
+def test_quantiles(values: list[int], share: float, expected: int | None) -> None:
+    """The smallest that so many do not exceed."""
+    assert quantile(values, share) == expected
