@@ -65,7 +65,14 @@ def test_a_member_from_its_join_to_its_end() -> None:
 
 @pytest.mark.parametrize(
     ("values", "share", "expected"),
-    [([], 0.5, None), ([7], 0.5, 7), ([3, 1, 2], 0.5, 2), ([1, 2, 3, 4], 0.5, 2), (range(1, 101), 0.95, 95), ([1, 2], 1.0, 2)],
+    [
+        ([], 0.5, None),
+        ([7], 0.5, 7),
+        ([3, 1, 2], 0.5, 2),
+        ([1, 2, 3, 4], 0.5, 2),
+        (range(1, 101), 0.95, 95),
+        ([1, 2], 1.0, 2),
+    ],
 )
 def test_quantiles(values: list[int], share: float, expected: int | None) -> None:
     """The smallest that so many do not exceed."""

@@ -132,7 +132,7 @@ class Api:
                 yield view.since(number) if view.number != number else None
                 number = view.number
 
-        return self._stream(request, look())
+        return self._stream(request, look(), first_pause_s=0)
 
     async def _overview_events(self, request: Request) -> Response:
         return self._stream(request, self._repeated(lambda: {"groups": self._feeds.overview.look()}))
@@ -144,14 +144,18 @@ class Api:
         while True:
             yield await self._threads.run(look)
 
-    def _stream(self, request: Request, looks: AsyncIterator[dict[str, Any] | None]) -> Response:
+    def _stream(
+        self, request: Request, looks: AsyncIterator[dict[str, Any] | None], *, first_pause_s: float = FRESH_S
+    ) -> Response:
         """Server-sent events, one a second, until the browser goes, a server fails, or this one stops."""
 
         async def events() -> AsyncIterator[str]:
+            pause_s = first_pause_s
             try:
                 async for found in looks:
                     yield ": nothing new\n\n" if found is None else f"data: {text(found)}\n\n"
-                    await anyio.sleep(FRESH_S)
+                    await anyio.sleep(pause_s)
+                    pause_s = FRESH_S
                     if self._feeds.closing:
                         return
             except CobalanceError as error:
