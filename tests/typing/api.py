@@ -28,7 +28,7 @@ from cobalance import (
 )
 from cobalance.admin import Resumed
 from cobalance.errors import Fenced, ServerError
-from cobalance.operate import GroupMetrics, ProbeServer, ProcessMetrics, snapshot
+from cobalance.operate import GroupMetrics, ProbeServer, ProcessMetrics, Scaling, ScalingSettings, snapshot
 from cobalance.rabbitmq import BoundQueues, MatchingQueues, create_topic, grow_topic, partition_of
 from cobalance.rabbitmq.dropin.connection import GroupConnection
 
@@ -133,6 +133,8 @@ def administer() -> None:
         assert_type(admin.metrics("billing", partitions=True), GroupMetrics)
         assert_type(admin.watch("billing").snapshot(), GroupDescription)
         assert_type(snapshot("billing", amqp_url=None).resources[0].backlog.lag, int | None)
+        scaling = Scaling(ScalingSettings(least=2, in_after_ms=900_000))
+        assert_type(scaling.judge(admin.watch("billing").snapshot()).members, int | None)
         assert_type(admin.resume("billing", "orders-3")["orders-3"], Resumed)
         admin.reset_offsets("billing", admin.plan_offsets("billing", "earliest"))
         admin.reset_offsets("billing", {"films": -1})
