@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -96,7 +97,7 @@ async def test_lag_grows(here: Place, topic: Topic) -> None:
     async with here.member(topic, handle, prefetch=1) as one, AsyncExitStack() as more:
         await one.wait_held(*topic.queue_names)
         for partition in (0, 1):
-            await in_thread(lambda to=partition: here.publish(topic, *range(400), partition=to))
+            await in_thread(partial(here.publish, topic, *range(400), partition=partition))
         row = (await book.follow(1, "LAG", "MAX-LAG")).splitlines()[-1].split()
         assert int(row[3]) > 1.5 * int(row[4])  # not one partition alone
         table = await book.follow(2, "#MEMBERS", "NEEDED", "#PARTITIONS")
