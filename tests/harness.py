@@ -57,6 +57,11 @@ class Process(process.Process):
         self.problems: list[str] = []
         self.commits: dict[int, ev.CommitOutcome | None] = {}
         self._sent_at: deque[int] = deque([-1_000], maxlen=MOST_CALLS_A_SECOND)
+        self.subscribed = ""
+
+    @property
+    def subscription(self) -> str:
+        return self.subscribed or super().subscription
 
     def works(self) -> dict[str, int]:
         """Resource → token of what it touches now."""
@@ -117,10 +122,17 @@ class World(world.World):
             self.redis.create()
 
     def start(  # type: ignore[override]  # tests name their processes, and what each declares
-        self, name: str, resources: tuple[str, ...], *, version: int = 1, member: MemberSettings | None = None
+        self,
+        name: str,
+        resources: tuple[str, ...],
+        *,
+        version: int = 1,
+        member: MemberSettings | None = None,
+        subscription: str = "",
     ) -> Process:
         """Starts a process, which joins."""
         process = Process(self, name, member or MemberSettings(drain_timeout_ms=4_000))
+        process.subscribed = subscription
         self.enter(process, version, resources)
         return process
 

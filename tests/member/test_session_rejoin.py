@@ -1,9 +1,13 @@
 """Redis lost its data, went back in time, or is another server: members return with claims."""
 
+from collections.abc import Callable
+
 import attrs
+import pytest
 from tests.harness import SETTINGS, Process, World, names, steady
 
-from cobalance.coordinator.requests import Claim, Join
+from cobalance.coordinator.requests import Claim, Join, SetResources
+from cobalance.member import events as ev
 from cobalance.settings import MemberSettings
 from proof.stories.faults import Stale
 
@@ -26,6 +30,11 @@ def joins(process: Process) -> list[Join]:
     return list(seen.values())
 
 
+def lists(process: Process) -> int:
+    """How many pages of lists it has declared."""
+    return sum(isinstance(request.payload, SetResources) for request in process.sent)
+
+
 def works(processes: list[Process]) -> list[dict[str, int]]:
     """What all processes work on."""
     return [process.works() for process in processes]
@@ -42,6 +51,39 @@ def test_an_emptied_redis_interrupts_nobody() -> None:
     world.settle()
     assert works(processes) == before
     assert {process.session.member for process in processes} == {"A.2", "B.2", "C.2"}
+
+
+def test_an_outdated_list_takes_nothing_from_anybody() -> None:
+    """Two processes, one of which holds nothing, know the list of before; whoever has the one that counts brings it."""
+    world = World()
+    newest = world.start("A", names(4), version=2)
+    processes = [newest, world.start("B", names(2), version=1), world.start("C", names(2), version=1)]
+    world.settle()
+    before = works(processes)
+    world.empty_redis()
+    world.run(8_000)
+    world.settle()
+    assert works(processes) == before
+    assert [process.aborted for process in processes] == [[], [], []]
+    assert {row.status for row in world.records().resources.values()} == {"held"}
+
+
+@pytest.mark.parametrize("loss", [World.empty_redis, lambda world: world.redis.replace()], ids=["emptied", "replaced"])
+def test_a_list_that_was_looked_for_is_not_declared_again(loss: Callable[[World], None]) -> None:
+    """What was found before may be out of date. While there is no list everybody goes on; then the head brings one."""
+    world = World()
+    processes = [world.start(name, names(2), subscription="~topic") for name in "AB"]
+    world.settle()
+    before = works(processes)
+    declared = [lists(process) for process in processes]
+    loss(world)
+    world.run(8_000)
+    assert works(processes) == before
+    assert [lists(process) for process in processes] == declared
+    head = next(process for process in processes if process.session.is_head)
+    head.deliver(ev.ResourcesDeclared(5, names(3)))
+    world.run_until(lambda: sum(map(len, works(processes))) == 3)
+    assert [process.aborted for process in processes] == [[], []]
 
 
 def test_committed_offsets_come_back_with_the_claims() -> None:

@@ -165,7 +165,7 @@ JOINS: tuple[Mutant, ...] = (
     python(
         "list-not-declared-again",
         "session",
-        "        self.declaration.forget()\n",
+        "        self.declaration.rejoined(is_looked_for=self.joining.is_looked_for)\n",
         "",
         "After a loss of data the group knows only what was claimed.",
         "1x1-lost",

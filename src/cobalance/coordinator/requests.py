@@ -16,6 +16,9 @@ release brings its own scripts, so what two of them cannot share in Redis is for
 GROUPS_OWN = "-"
 """The subscription of members that leave it to others to declare the list."""
 
+LOOKED_FOR = "~"
+"""How the subscriptions begin of which one member, the head, is elected to look for what is on the list."""
+
 TOKEN_SUMS = 2**52
 """Sums of tokens are taken modulo this, as in the scripts."""
 

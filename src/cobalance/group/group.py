@@ -15,7 +15,7 @@ import attrs
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.open import DEFAULT_REDIS_URL, check_redis_url, check_transport, open_transport
-from cobalance.coordinator.requests import GROUPS_OWN
+from cobalance.coordinator.requests import GROUPS_OWN, LOOKED_FOR
 from cobalance.description import GroupDescription
 from cobalance.errors import (
     CommitOutcomeUnknown,
@@ -413,10 +413,8 @@ class Group(Healthy, Pausing, StartStop):
             raise UsageError(not_entered(self.name))
 
     def _refuse_unnamed(self, resources: Iterable[str]) -> None:
-        """A list may grow if others declare it, if a version orders it, or if it is searched for (a subscription that
-        begins with ~).
-        """
-        if self._resources is None or self._subscription.startswith((GROUPS_OWN, "~")):
+        """A list may grow if others declare it, if a version orders it, or if it is looked for."""
+        if self._resources is None or self._subscription.startswith((GROUPS_OWN, LOOKED_FOR)):
             return
         unnamed = sorted(set(resources).difference(self._resources))
         if unnamed:

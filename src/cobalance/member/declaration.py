@@ -42,6 +42,13 @@ class Declaration:
         self._known = self._declared[0] == 0
         self._after, self._not_before = "", 0
 
+    def rejoined(self, *, is_looked_for: bool) -> None:
+        """Starts over, unless what is on the list is looked for: what was found once may be out of date, and members that
+        hold what has come since would lose it. It is not sent a second time; the head looks again.
+        """
+        if not (is_looked_for and self._known):
+            self.forget()
+
     def times(self) -> list[int]:
         """When the next page is due."""
         return [] if self._known else [self._not_before]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from cobalance.coordinator.requests import GROUPS_OWN, Claim, Join
+from cobalance.coordinator.requests import GROUPS_OWN, LOOKED_FOR, Claim, Join
 from cobalance.member.actions import Problem
 
 if TYPE_CHECKING:
@@ -25,6 +25,11 @@ class Joining:
         self._claims: list[Claim] = []
         self._refused_since: int | None = None
         self._refused_at = 0
+
+    @property
+    def is_looked_for(self) -> bool:
+        """Whether a head, an elected member, looks for what is on the subscription's list."""
+        return self.subscription.startswith(LOOKED_FOR)
 
     def begin(self, claims: list[Claim]) -> None:
         self._claims = claims

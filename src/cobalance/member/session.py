@@ -298,7 +298,7 @@ class Session:
     def _rejoin(self, claims: list[Claim]) -> None:
         if self.phase is not Phase.JOINING:
             self._to(Phase.JOINING)
-        self.declaration.forget()
+        self.declaration.rejoined(is_looked_for=self.joining.is_looked_for)
         self._prepare_join(claims)
 
     def _joined(self, payload: Join, reply: CoordinatorReply) -> None:

@@ -42,12 +42,18 @@ class Flaky:
         return []
 
 
-def discovery_of(it: Any, declare: Callable[[tuple[str, ...], int], None] = lambda *_: None) -> Discovery:
+def discovery_of(
+    it: Any,
+    declare: Callable[[tuple[str, ...], int], None] = lambda *_: None,
+    *,
+    refresh_ms: int = 1,
+    head: Callable[[], str | None] = lambda: "m",
+) -> Discovery:
     """Of a head that looks all the time."""
     return Discovery(
         *(it, it),
-        refresh_ms=1,
-        is_head=lambda: True,
+        refresh_ms=refresh_ms,
+        head=head,
         is_connected=lambda: True,
         declare=declare,
         step_down=lambda: None,
@@ -99,6 +105,20 @@ async def test_who_wants_to_look_often_does() -> None:
         tasks.start_soon(discovery.run)
         assert await anyio.to_thread.run_sync(unchanged.again.wait, 10)
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_who_has_joined_anew_looks_at_once() -> None:
+    """Redis may have lost the list, which nobody else declares."""
+    unchanged: Any = Unchanged()
+    ids = iter(["m.1", "m.1", *50 * ["m.2"]])
+    discovery = discovery_of(unchanged, refresh_ms=3_600_000, head=lambda: next(ids))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(discovery.run)
+        assert await anyio.to_thread.run_sync(unchanged.again.wait, 10)
+        tasks.cancel_scope.cancel()
+    assert unchanged.looks == 2
 
 
 class Slow(Flaky):

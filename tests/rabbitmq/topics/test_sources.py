@@ -12,6 +12,7 @@ from urllib.request import Request, urlopen
 
 import anyio
 import pytest
+import redis as redis_py
 from tests.consumers import Place, Seen, bodies_in, channel, place, until
 from tests.faults.proxy import proxy_to
 from tests.names import unique
@@ -143,6 +144,38 @@ async def test_queues_bound_to_an_exchange_come_and_go(
         assert [bodies_in(here.amqp_url, name) for name in (first, second)] == [[], []]
         clean_up(it, exchange, first, second, third)
     assert here.journal("abandoned", "forced") == []
+
+
+async def test_redis_is_emptied_while_a_queue_runs_out(
+    hashing_rabbitmq: servers.OwnRabbitMQ, private_redis: servers.OwnRedis, looks: list[tuple[str, ...] | None]
+) -> None:
+    """It is unbound, and no list tells of it any more; but its holder does, and it has messages: it is worked to its end."""
+    exchange, seen, slow = unique("exchange"), Seen(), anyio.Event()
+    bound, unbound = f"{exchange}.a", f"{exchange}.b"
+
+    async def handle(delivery: Delivery) -> None:
+        if seen.note(delivery) == "stop":
+            await slow.wait()
+
+    options = {"management_url": hashing_rabbitmq.management_url, "refresh_ms": 300, "prefetch": 1}
+    with place(hashing_rabbitmq.url, private_redis.url) as here, channel(here.amqp_url) as it:
+        make_exchange(it, exchange, "x-consistent-hash", bound, unbound)
+        async with here.member(BoundQueues(exchange), handle, **options):
+            await until(lambda: held(here) == {bound, unbound})
+            here.publish(unbound, "stop", "last")
+            await seen.wait(1)
+            it.queue_unbind(unbound, exchange, "1")
+            with redis_py.Redis.from_url(private_redis.url) as admin:
+                admin.flushall()
+            await until(lambda: here.journal("recovered") and here.coordinator.subscriptions()[0].known)
+            looked = len(looks)
+            await until(lambda: len(looks) > looked + 4)
+            assert held(here) == {bound, unbound}
+            assert here.journal("removing", "revoking", "released") == []
+            slow.set()
+            assert await seen.wait(2) == ["stop", "last"]
+            await until(lambda: set(here.resources()) == {bound})
+        clean_up(it, exchange, bound, unbound)
 
 
 async def test_queues_that_match_come_and_go(here: Place, hashing_rabbitmq: servers.OwnRabbitMQ) -> None:

@@ -373,7 +373,8 @@ class ConsumerGroup(Streaming):
             self._crashes.connected()
         self._others = OtherGroups(self._coordinator, f"{self.connection.cluster}/{virtual_host(self._amqp_url)}")
         await in_thread(lambda: self._others.warn(self._queues_among(self._queues)))
-        # What changes by itself is declared by the member elected to look for it; the rest, by every member.
+        # What changes by itself is declared by the member elected to look for it, and by who has just found it, so that a
+        # group begins at once; the rest, by every member.
         self._subscription = self._subscribed.id
         self._resources = tuple(self._queues) if self._subscribed.is_certain else None
 
@@ -398,7 +399,7 @@ class ConsumerGroup(Streaming):
             self._subscribed,
             self._coordinator,
             refresh_ms=self._refresh_ms,
-            is_head=lambda: self._engine.session.is_head,
+            head=lambda: self._engine.session.member if self._engine.session.is_head else None,
             is_connected=lambda: self.connection.is_open,
             declare=lambda names, version: self.post(ResourcesDeclared(version, names)),
             step_down=lambda: self._coordinator.step_down(self._engine.session.member),
@@ -494,8 +495,6 @@ class ConsumerGroup(Streaming):
         if queue is not None and queue.name not in self._outdated:
             warn_of_expiry(self.name, queue)
             return self._worker_for(tenure, queue)
-        if queue is None and self._resources is not None and self._subscribed.changes:
-            self.post(ResourcesDeclared(0, ()))  # the topic was grown: what this process declared is out of date
         return UnknownQueueWorker(tenure, self, lambda: self._learn(tenure))
 
     def _learn(self, tenure: Tenure) -> Callable[[], Worker]:

@@ -21,7 +21,7 @@ from cobalance.threads.worker_threads import in_thread
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from cobalance.coordinator.client import Coordinator, ResourceRow
+    from cobalance.coordinator.client import Coordinator, ResourceRow, SubscriptionRow
     from cobalance.rabbitmq.topics.layouts import Look
 
 log = logging.getLogger("cobalance.rabbitmq")
@@ -45,7 +45,11 @@ class Source(Protocol):
 
 
 class Discovery:
-    """Looks every `refresh_ms` while this member is the head of its subscription."""
+    """Looks every `refresh_ms` while this member is the head of its subscription.
+
+    Args:
+        head: this member's id if it is the head, otherwise None.
+    """
 
     def __init__(
         self,
@@ -53,25 +57,30 @@ class Discovery:
         coordinator: Coordinator,
         *,
         refresh_ms: int,
-        is_head: Callable[[], bool],
+        head: Callable[[], str | None],
         is_connected: Callable[[], bool],
         declare: Callable[[tuple[str, ...], int], None],
         step_down: Callable[[], object],
     ) -> None:
         self._source, self._coordinator, self._refresh_ms = source, coordinator, refresh_ms
         self._is_connected = is_connected
-        self._is_head, self._declare, self._step_down = is_head, declare, step_down
+        self._head, self._declare, self._step_down = head, declare, step_down
         self._trouble: tuple[int, str] | None = None
         self._over = False
 
     async def run(self) -> None:
         """Runs until cancelled."""
         try:
+            looked_as, due_ms = None, 0
             while True:
-                pause_ms = ELECTION_MS
-                if self._is_head():
-                    pause_ms = await in_thread(self._look)
+                head = self._head()
+                # Under another id it has joined anew: the group may have lost the list, and nobody else declares it.
+                if head is not None and (head != looked_as or due_ms <= 0):
+                    due_ms = await in_thread(self._look)
+                looked_as = head
+                pause_ms = min(ELECTION_MS, due_ms) if head is not None else ELECTION_MS
                 await anyio.sleep(pause_ms / 1000)
+                due_ms -= pause_ms
         finally:
             self._over = True
 
@@ -97,14 +106,28 @@ class Discovery:
 
     def _find(self, listed: Mapping[str, ResourceRow]) -> Look:
         try:
-            return self._source.look(listed, lambda: set(self._coordinator.declared(self._source.id)))
+            return self._source.look(listed, lambda: self._ours(listed))
         except ServerError:
             with suppress(CobalanceError):
                 self._step_down()
             raise
 
+    def _ours(self, listed: Mapping[str, ResourceRow]) -> set[str]:
+        """What the subscription names. Where Redis has lost that, also what was claimed: a queue that nothing else tells of
+        may still have messages.
+        """
+        names = set(self._coordinator.declared(self._source.id))
+        mine = self._mine()
+        if mine is None or not mine.known:
+            members = {row.id for row in self._coordinator.members() if row.subscription == self._source.id}
+            names.update(name for name, row in listed.items() if row.owner in members)
+        return names
+
+    def _mine(self) -> SubscriptionRow | None:
+        return next((row for row in self._coordinator.subscriptions() if row.id == self._source.id), None)
+
     def _compare(self, names: tuple[str, ...], heard_ms: int) -> None:
-        mine = next((row for row in self._coordinator.subscriptions() if row.id == self._source.id), None)
+        mine = self._mine()
         if mine is not None and mine.known and mine.digest == digest(tuple(sorted(names))):
             return
         version = max(heard_ms, mine.version + 1 if mine is not None else 0)

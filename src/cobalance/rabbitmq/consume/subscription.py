@@ -6,6 +6,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from cobalance.coordinator.requests import LOOKED_FOR
 from cobalance.errors import CobalanceError, QueueMissing
 from cobalance.member.declaration import digest
 from cobalance.rabbitmq.model.queues import Queue
@@ -115,10 +116,10 @@ class Subscription:
 
     @cached_property
     def id(self) -> str:
-        """Identifies what processes with the same source share. For an id with a ~ the coordinator elects a head."""
+        """Identifies what processes with the same source share."""
         if not self.changes:
             return digest(tuple(sorted(set(self._fixed))))
-        return "~" + digest(tuple(sorted({*self._words, *(f"queue {name}" for name in self._fixed)})))
+        return LOOKED_FOR + digest(tuple(sorted({*self._words, *(f"queue {name}" for name in self._fixed)})))
 
     def look(self, listed: Mapping[str, ResourceRow], ask_declared: Callable[[], Collection[str]]) -> Look:
         """What to consume now. Blocks.
