@@ -19,18 +19,20 @@ import anyio.to_thread
 import pytest
 import redis as redis_py
 from redis.crc import key_slot
+from redis.sentinel import MasterNotFoundError
 from tests.faults import consuming as messages
 from tests.faults.eventually import WITHIN_S, eventually
-from tests.faults.proxy import FaultProxy
+from tests.faults.proxy import HOST, FaultProxy, black_holes
 from tests.faults.redis_servers import SERVICE, Cluster, Watched, ask, cluster, wait_for, watched
 from tests.faults.teams import PATIENT, SETTINGS, Team, team
-from tests.redis_user import USER, as_published_user
+from tests.redis_user import PASSWORD, USER, as_published_user
 
 from cobalance import servers
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import journal_key
 from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.redis.cluster import ClusterTransport
+from cobalance.coordinator.redis.sentinel import SentinelSource
 from cobalance.errors import Unreachable, UsageError
 
 pytestmark = pytest.mark.anyio
@@ -263,6 +265,25 @@ def test_malformed_urls(url: str, words: str) -> None:
     with pytest.raises(UsageError, match=words) as caught:
         open_transport(url)
     assert "s3cret" not in str(caught.value)
+
+
+def test_sentinels_that_do_not_answer_come_last(sentinels: Watched) -> None:
+    """They are asked after all that do, and no more than two of them for one connection: the next one goes on there."""
+    living = sentinels.sentinels[0]
+    with black_holes(6, living) as silent:
+        hosts = ",".join(f"{HOST}:{port}" for port in (silent[0], living, *silent[1:]))
+        source = SentinelSource(f"redis+sentinel://{USER}:{PASSWORD}@{hosts}/{SERVICE}")
+
+        def order() -> list[int]:
+            return [it.address[1] for it in source._sentinels]
+
+        assert source.locate(2_000).address[1] == sentinels.present_master().wire.port
+        assert order() == [living, *silent[1:], silent[0]]
+        source._move(source._sentinels[0], to_front=False)  # as if it had been silent once
+        for first in (1, 3):
+            with pytest.raises(MasterNotFoundError, match="the others are asked next time"):
+                source.locate(50)
+            assert order()[-2:] == silent[first : first + 2]
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ import asyncio
 import socket
 import struct
 import threading
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -266,3 +266,13 @@ def proxy_to(url: str) -> FaultProxy:
     port = urlsplit(url).port
     assert port is not None
     return FaultProxy(port)
+
+
+@contextmanager
+def black_holes(count: int, server_port: int) -> Iterator[list[int]]:
+    """The ports of so many addresses that accept connections and then say nothing."""
+    with ExitStack() as stack:
+        proxies = [stack.enter_context(FaultProxy(server_port)) for _ in range(count)]
+        for proxy in proxies:
+            proxy.black_hole()
+        yield [proxy.port for proxy in proxies]

@@ -1,6 +1,7 @@
 """Redis Cluster: all keys of a group share a hash tag and so are on one node. This finds the node and follows it.
 
-The layout of the cluster is learned from any node that answers. A node that is not, or no longer, in charge names the
+The layout of the cluster is learned from any node that answers; addresses that do not answer never keep a call for
+longer than two of its timeouts, however many there are. A node that is not, or no longer, in charge names the
 one that is (MOVED). It has executed nothing, so the call may be sent there. While a slot moves, some keys of a group
 are on one node and some on the other, and neither executes anything (ASK, TRYAGAIN): the call waits, up to its timeout.
 After a failover or a move of the slot the group finds itself on another server, and recovers as after any change of
@@ -11,7 +12,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import TypeVar, cast
 
@@ -28,6 +30,12 @@ from cobalance.errors import ServerError, Unreachable
 
 _REDIRECTIONS = 5
 """Redis Cluster settles within one or two; more would mean that its nodes disagree."""
+
+_AT_LEAST_ASKED = 2
+"""This many nodes are asked in one call, though they do not answer: the one believed last, and another one."""
+
+_REMEMBERED = 8
+"""How many nodes are remembered that the cluster does not name any more: one may only have been away when it was asked."""
 
 _RESHARDING_PAUSE_S = 0.02
 """A group's few keys are moved within milliseconds; nodes do not announce when they are done."""
@@ -52,7 +60,15 @@ class ClusterTransport:
         self._seeds = [parts.address(host, login=parts.login) for host in parts.hosts]
         self._timeout_ms = call_timeout_ms
         self._nodes: list[Node] = [seed.address for seed in self._seeds]
-        """All nodes ever heard of: those in the URL may be gone when the others are needed."""
+        """In the order in which they are asked: those in the URL, those named last, and some that were named before, since all others
+        may be gone when they are needed.
+        """
+        self._current = frozenset(self._nodes)
+        """Those in the URL, and those that were named last."""
+        self._silent: set[Node] = set()
+        """Those that did not answer when they were asked last."""
+        self._informant: Node | None = None
+        """The one that was believed last."""
         self._transports: dict[Node, RedisTransport] = {}
         self._warned: set[str] = set()
         self._owners: list[tuple[range, Node]] = []
@@ -99,7 +115,7 @@ class ClusterTransport:
         return {key for node in self._masters() for key in node.list_keys(pattern)}
 
     def _masters(self) -> list[RedisTransport]:
-        with self._lock:
+        with self._learning():
             self._learn()
             return [self._known(node) for node in {node for _, node in self._owners}]
 
@@ -111,8 +127,8 @@ class ClusterTransport:
         """Rotates through the nodes, so that the listener leaves a dead one behind."""
         del timeout_ms
         with self._lock:
-            node = self._nodes[next(self._turns) % len(self._nodes)]
-        return self._seeds[0].at(*node)
+            nodes = sorted(self._current - self._silent or self._current)
+        return self._seeds[0].at(*nodes[next(self._turns) % len(nodes)])
 
     def set_call_timeout(self, timeout_ms: int) -> None:
         """Replaces the timeout of calls to all nodes; see :class:`RedisTransport`."""
@@ -155,7 +171,7 @@ class ClusterTransport:
         raise Unreachable(f"The nodes of {self.place} send us from one to the other; is the cluster changing?")
 
     def _owner(self, slot: int) -> Node:
-        with self._lock:
+        with self._learning():
             if not self._owners:
                 self._learn()
             found = next((node for slots, node in self._owners if slot in slots), None)
@@ -171,28 +187,61 @@ class ClusterTransport:
         with self._lock:
             self._owners.clear()
 
+    @contextmanager
+    def _learning(self) -> Iterator[None]:
+        """Connections to nodes that are gone are closed afterwards: calls on them may be in progress."""
+        gone: list[RedisTransport] = []
+        try:
+            with self._lock:
+                yield
+                gone += [self._transports.pop(node) for node in self._transports.keys() - self._needed()]
+        finally:
+            for transport in gone:
+                transport.close()
+
+    def _needed(self) -> set[Node]:
+        return {*self._current, *(node for _, node in self._owners)}
+
     def _learn(self) -> None:
         failure: ServerError = Unreachable(f"The cluster {self.place} has no nodes.")
-        for node in tuple(self._nodes):
-            # Rotates through the nodes, so that one which was cut off is not believed twice.
+        until = time.monotonic() + self._timeout_ms / 1000
+        for number, node in enumerate(self._to_ask()):
+            if number >= _AT_LEAST_ASKED and self._informant is not None and time.monotonic() >= until:
+                break  # a member has to hear from Redis within its session: the next call goes on with the others
             self._nodes.remove(node)
             self._nodes.append(node)
             try:
                 reply = self._known(node).ask("CLUSTER", "SLOTS", doing="asking for the nodes of the cluster")
             except ServerError as error:
+                self._silent.add(node)
                 failure = error
                 continue
+            self._silent.discard(node)
             self._take_in(cast("list[list[Reply]]", reply), node)
             return
         raise failure
 
+    def _to_ask(self) -> list[Node]:
+        """Another one than last time comes first, so that one which was cut off is not believed twice; then that one. Of the others,
+        those that answered last time.
+        """
+        others = [node for node in self._nodes if node != self._informant]
+        others.sort(key=lambda node: (node in self._silent, node not in self._current))
+        return others if self._informant is None else [*others[:1], self._informant, *others[1:]]
+
     def _take_in(self, rows: list[list[Reply]], asked: Node) -> None:
         """Each row: first slot, last slot, the master, its replicas."""
         self._owners.clear()
+        current = {asked, *(seed.address for seed in self._seeds)}
         for first, last, *nodes in rows:
             named = [_node(cast("list[Reply]", node), asked) for node in nodes]
             self._owners.append((range(cast("int", first), cast("int", last) + 1), named[0]))
-            self._nodes += [node for node in named if node not in self._nodes]
+            current.update(named)
+        former = sorted((node for node in self._nodes if node not in current), key=self._current.__contains__)
+        kept = [node for node in self._nodes if node in current]
+        self._nodes = [*kept, *sorted(current.difference(kept)), *former[-_REMEMBERED:]]
+        self._current, self._informant = frozenset(current), asked
+        self._silent.intersection_update(self._nodes)
 
     def _transport(self, node: Node) -> RedisTransport:
         with self._lock:

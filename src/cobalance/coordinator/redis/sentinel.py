@@ -7,6 +7,7 @@ what they hold; and an old master that was demoted refuses writes, whereupon the
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from redis import exceptions as redis_errors
@@ -17,6 +18,9 @@ from cobalance.coordinator.transport import not_a_coordinator_url
 
 if TYPE_CHECKING:
     from cobalance.coordinator.redis.address import RedisAddress
+
+_AT_LEAST_ASKED = 2
+"""This many Sentinels are asked for one connection, though they do not answer."""
 
 _OWN_OPTIONS = frozenset({"sentinel_username", "sentinel_password"})
 
@@ -39,7 +43,10 @@ class SentinelSource:
         self.place = shown(f"{parts.scheme}+sentinel", parts.hosts, self._service)
         options = dict(parts.query)
         login = login_of(options.get("sentinel_username", ""), options.get("sentinel_password", ""))
-        self._sentinels = [parts.address(_with_port(host), login=login, without=_OWN_OPTIONS) for host in parts.hosts]
+        self._sentinels = tuple(
+            parts.address(_with_port(host), login=login, without=_OWN_OPTIONS) for host in parts.hosts
+        )
+        self._has_answered = False
         self._server = parts.address(
             "master", login=parts.login, database="/".join(parts.path[1:]), without=_OWN_OPTIONS
         )
@@ -48,18 +55,23 @@ class SentinelSource:
         return f"<SentinelSource {self.place}>"
 
     def locate(self, timeout_ms: int) -> RedisAddress:
-        """The master's address, from the first Sentinel that knows it."""
-        reasons = []
-        for sentinel in tuple(self._sentinels):
+        """The master's address, from the first Sentinel that knows it; those that do not answer take no longer than two timeouts."""
+        reasons, until = list[str](), time.monotonic() + timeout_ms / 1000
+        for number, sentinel in enumerate(self._sentinels):
+            if number >= _AT_LEAST_ASKED and self._has_answered and time.monotonic() >= until:
+                reasons.append("the others are asked next time")  # a member has to hear from Redis within its session
+                break
             try:
                 found = self._ask(sentinel, timeout_ms)
             except (redis_errors.RedisError, OSError) as error:
                 reasons.append(f"{sentinel.place}: {_reason(error)}")
-                continue
-            if found is not None:
-                self._prefer(sentinel)
-                return self._server.at(*found)
-            reasons.append(f"{sentinel.place}: it does not watch that service")
+            else:
+                if found is not None:
+                    self._has_answered = True
+                    self._move(sentinel, to_front=True)
+                    return self._server.at(*found)
+                reasons.append(f"{sentinel.place}: it does not watch that service")
+            self._move(sentinel, to_front=False)
         raise MasterNotFoundError(f"no Sentinel names the master of {self._service!r}: {'; '.join(reasons)}")
 
     def _ask(self, sentinel: RedisAddress, timeout_ms: int) -> tuple[str, int] | None:
@@ -72,10 +84,10 @@ class SentinelSource:
             connection.disconnect()
         return (reply[0].decode(), int(reply[1])) if reply else None
 
-    def _prefer(self, sentinel: RedisAddress) -> None:
-        """Asks the Sentinel that answered first the next time."""
-        self._sentinels.remove(sentinel)
-        self._sentinels.insert(0, sentinel)
+    def _move(self, sentinel: RedisAddress, *, to_front: bool) -> None:
+        """The one that answered is asked first the next time, those that did not come last. Other threads may be asking."""
+        others = tuple(it for it in self._sentinels if it is not sentinel)
+        self._sentinels = (sentinel, *others) if to_front else (*others, sentinel)
 
 
 def _with_port(host: str) -> str:

@@ -254,6 +254,8 @@ class RedisTransport:
         except ServerError as error:
             return error
         except (redis_errors.RedisError, OSError) as error:
+            if isinstance(error, redis_errors.TimeoutError | TimeoutError):
+                self._greeted = False  # it says nothing: to ask in other words would take as long again
             return connect_failure(error, self._place)
         return None
 
