@@ -61,7 +61,9 @@ def connected(url: str, timeout_ms: int = 10_000) -> Iterator[Admin]:
 
 
 def _connected(url: str, timeout_ms: int) -> Iterator[Admin]:
-    connection, where = first_that_works(url, lambda single: _connect(single, timeout_ms))
+    connection, where = first_that_works(
+        url, lambda single, share_ms: _connect(single, share_ms, timeout_ms), timeout_ms
+    )
     try:
         yield Admin(connection, where)
     except pika_errors.AMQPConnectionError as error:
@@ -385,8 +387,8 @@ def _failure(error: pika_errors.ChannelClosedByBroker, queue: str) -> Exception:
     return channel_failure(error, queue) or error
 
 
-def _connect(url: str, timeout_ms: int) -> tuple[PatientConnection, str]:
-    where, parameters = place(url), connection_parameters(url, "cobalance set-up", 60, timeout_ms)
+def _connect(url: str, connect_ms: int, timeout_ms: int) -> tuple[PatientConnection, str]:
+    where, parameters = place(url), connection_parameters(url, "cobalance set-up", 60, connect_ms)
     parameters.blocked_connection_timeout = timeout_ms / 1000  # while RabbitMQ blocks publishers
     try:
         return PatientConnection(parameters, timeout_ms / 1000), where

@@ -193,7 +193,9 @@ def _ask(
         raise UsageError("memory:// has no management API, so nothing can be listed there: name queues and topics")
     if api.hostname:
         return read(*_call(request, urlsplit(single_urls(amqp_url)[0]), api, timeout_ms))
-    return first_that_works(amqp_url, lambda url: read(*_call(request, *_beside(urlsplit(url), api), timeout_ms)))
+    return first_that_works(
+        amqp_url, lambda url, _: read(*_call(request, *_beside(urlsplit(url), api), timeout_ms)), timeout_ms
+    )  # the answer may be long, so each host is given the whole time
 
 
 def _beside(amqp: SplitResult, api: SplitResult) -> tuple[SplitResult, SplitResult]:

@@ -112,7 +112,8 @@ class BrokerConnection:
         return self._limit.most
 
     def connect(self, timeout_ms: int = 10_000) -> None:
-        """Connects to one of the URL's hosts. Blocks, for at most the timeout per host.
+        """Connects to one of the URL's hosts. Blocks for at most the timeout, of which each host is given its share, and at
+        least a second.
 
         Raises:
             Unreachable, AuthenticationRefused, VirtualHostMissing, NotRabbitMQ: what is wrong.
@@ -122,7 +123,7 @@ class BrokerConnection:
         if self._thread is not None:
             self._thread.join()  # the thread of the last connection, which is just ending
         self._closing, self.blocked = False, False
-        first_that_works(self._url, lambda url: self._connect(url, timeout_ms))
+        first_that_works(self._url, self._connect, timeout_ms)
 
     def _connect(self, url: str, timeout_ms: int) -> None:
         parameters = connection_parameters(url, self.name, self._heartbeat_s, timeout_ms)

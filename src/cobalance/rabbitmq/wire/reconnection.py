@@ -32,7 +32,7 @@ BACKOFF_MS = Backoff(50, 5_000)
 lasted for the longest: RabbitMQ may accept each, and end it at the first channel."""
 
 CONNECT_TIMEOUT_MS = 5_000
-"""Per host. Leaving the group waits for an attempt in progress."""
+"""For all hosts. Leaving the group waits for an attempt in progress."""
 
 _random = SystemRandom()
 
