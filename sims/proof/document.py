@@ -2,7 +2,8 @@
 prose.
 
 Figures that take long to measure are stored next to it as the commands' ``--json`` wrote them: ``explored.json``
-(``proof.explore --replay``), ``explored_large.json`` (``--tier large``), ``mutants.json`` (``proof.mutants``) and
+(``proof.explore --replay``), ``explored_large.json`` (``--tier large``), ``explored_handovers.json`` and
+``explored_handovers_large.json`` (the tiers of those names), ``mutants.json`` (``proof.mutants``) and
 ``spec.json`` (``proof.spec``). ``python -m proof.document`` renders everything again.
 """
 
@@ -18,6 +19,8 @@ from typing import Any
 
 from proof.explore.reached import REQUIRED
 from proof.mutants.planted import MUTANTS
+from proof.partitions.exploring import REQUIRED_OF_HANDOVERS
+from proof.partitions.scope import HANDOVER_SCOPES, HandoverScope
 from proof.peers import LISTS
 from proof.peers.row import PeerList, PeerTest
 
@@ -95,6 +98,42 @@ def _reached(reports: Reports) -> Iterator[str]:
     """How often each kind that a tier has to reach was reached, in all scopes together."""
     counts = sum((Counter(report["result"]["reached"]) for report in reports), Counter[str]())
     yield ", ".join(f"{kind} {counts[kind]:,}" for kind in REQUIRED) + "."
+
+
+def _handovers(reports: Reports) -> Iterator[str]:
+    """One row for each scope, and what was reached in all of them together."""
+    if not reports:
+        yield "No figures yet."
+        return
+    yield "| scope | what it is | verdict | states | transitions | depth | distinct steps | CPU seconds |"
+    yield "|---|---|---|---:|---:|---:|---:|---:|"
+    for it in (report["result"] for report in reports):
+        verdict = "broken" if it["found"] else ("complete" if it["is_complete"] else "incomplete")
+        yield (
+            f"| `{it['scope']}` | {_scope_in_words(HANDOVER_SCOPES[it['scope']])} | {verdict} | {it['states']:,} | "
+            f"{it['transitions']:,} | {it['depth']} | {it['executions']:,} | {it['cpu_seconds']:.0f} |"
+        )
+    counts = sum((Counter(report["result"]["reached"]) for report in reports), Counter[str]())
+    yield ""
+    yield "Reached: " + ", ".join(f"{kind} {counts[kind]:,}" for kind in REQUIRED_OF_HANDOVERS if counts[kind]) + "."
+
+
+_GUARDS = {
+    "exclusive": "classic queues",
+    "single active": "quorum queues",
+    "lock": "streams with a lock",
+    "none": "streams without one",
+}
+
+
+def _scope_in_words(it: HandoverScope) -> str:
+    messages = (
+        f"messages {' and '.join(it.messages)}"
+        if it.by_key
+        else f"{'+'.join(str(len(k)) for k in it.messages)} messages"
+    )
+    order = "by key" if it.by_key else "in order"
+    return f"{_GUARDS[it.guard]}, {messages} {order}; {', '.join(name for name, _ in it.budgets)}"
 
 
 def _replayed(reports: Reports) -> Iterator[str]:
@@ -210,6 +249,8 @@ def _said(function: str, parameters: list[str]) -> str:
 SECTIONS: dict[str, Callable[[], Iterable[str]]] = {
     "explored": lambda: _explored(figures("explored")),
     "explored_large": lambda: _explored(figures("explored_large")),
+    "handovers": lambda: _handovers(figures("explored_handovers")),
+    "handovers_large": lambda: _handovers(figures("explored_handovers_large")),
     "reached": lambda: _reached(figures("explored")),
     "replayed": lambda: _replayed(figures("explored")),
     "mutants": lambda: _mutants(figures("mutants")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from cobalance.coordinator.requests import Header, Join, Request
 from cobalance.settings import GroupSettings
@@ -39,10 +39,10 @@ REQUIRED = (
 """Every kind that at least one scope of a tier must reach."""
 
 
-def missing(counts: Iterable[Counter[str]]) -> list[str]:
+def missing(counts: Iterable[Counter[str]], required: Sequence[str] = REQUIRED) -> list[str]:
     """Returns the kinds that no exploration reached."""
     together = sum(counts, Counter[str]())
-    return [kind for kind in REQUIRED if not together[kind]]
+    return [kind for kind in required if not together[kind]]
 
 
 def reached(world: Transitions) -> Counter[str]:

@@ -1,6 +1,6 @@
 """Where a planted bug is looked for: a ladder of rungs, the cheapest first.
 
-A rung is a scope of the explorer (``2x1``), a scenario of the simulator with one seed or several (``clock_steps@1..5``),
+A rung is a scope of the explorer (``2x1``, ``1q``), a scenario of the simulator with one seed or several (``clock_steps@1..5``),
 or random histories of one partition's tenure (``histories@1..4000``), or of what a stream's reader meets (``streams@…``). This module is run where the bug is planted: ``python -m proof.mutants.rungs RUNG … --seconds
 S``.
 """
@@ -14,10 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-from proof.explore.scope import SCOPES
-from proof.explore.search import Search
-from proof.explore.story import PathStory
-from proof.explore.world import Transitions
+from proof.explore.cli import ALL_SCOPES, Exploration, run
 from proof.partitions.broker import BrokenHistory
 from proof.partitions.stream_walk import read_on
 from proof.partitions.walk import walk
@@ -51,11 +48,11 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def is_known(rung: str) -> bool:
-    return rung in SCOPES or rung.partition("@")[0] in {*SCENARIOS, *WALKS}
+    return rung in ALL_SCOPES or rung.partition("@")[0] in {*SCENARIOS, *WALKS}
 
 
 def look(rung: str, seconds: float | None) -> BrokenPromise | None:
-    if rung in SCOPES:
+    if rung in ALL_SCOPES:
         return _explore(rung, seconds)
     name = rung.partition("@")[0]
     judge = _walk if name in WALKS else _tell
@@ -63,9 +60,9 @@ def look(rung: str, seconds: float | None) -> BrokenPromise | None:
 
 
 def _explore(scope: str, seconds: float | None) -> BrokenPromise | None:
-    world = Transitions(SCOPES[scope])
-    found = Search(world, seconds=seconds).run().found
-    return None if found is None else BrokenPromise(scope, found.wrong, PathStory(world).tell(found))
+    report = run(Exploration(scope=scope, seconds=seconds))
+    found = report.result.found
+    return None if found is None else BrokenPromise(scope, found.wrong, report.story)
 
 
 def _seeds(rung: str) -> Iterator[int]:

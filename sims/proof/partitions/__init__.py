@@ -1,1 +1,1 @@
-"""Any history of one partition's tenure: the production core, a broker of a few lines, and an oracle beside them."""
+"""One partition: any history of a tenure, and every interleaving of its handovers, beside an oracle of order and acks."""

@@ -1,0 +1,73 @@
+"""Which handovers of partitions are explored: members, messages, what guards a queue, and how much may go wrong."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+Guard = Literal["exclusive", "single active", "lock", "none"]
+
+
+@attrs.frozen(kw_only=True)
+class HandoverScope:
+    """One exhaustive exploration. A budget is how often something may happen on one path, to all partitions together.
+
+    All partitions are granted to the first of two members when it begins.
+    """
+
+    name: str
+    messages: tuple[str, ...]
+    """For each partition its messages, as the letters of their keys: ``"xxy"``."""
+    guard: Guard = "exclusive"
+    """Streams have a lock, or nothing."""
+    by_key: bool = False
+    """Whether messages of different keys may be worked side by side; otherwise one is worked at a time."""
+    prefetch: int = 2
+    ack_every: int = 2
+    budgets: tuple[tuple[str, int], ...]
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the partitions are streams."""
+        return self.guard in ("lock", "none")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The partitions."""
+        return tuple("pqr"[: len(self.messages)])
+
+    def keys(self, partition: int) -> str:
+        """What order is kept by: all messages of a partition have one key where order is kept by partition."""
+        keys = self.messages[partition]
+        return keys if self.by_key else keys[:1] * len(keys)
+
+
+COSTS = {"ask": "ask", "lose": "lose", "cut": "lose", "force": "force", "abort": "abort", "fail": "fail"}
+"""What takes from which budget; all else happens as often as it can."""
+
+
+def _budgets(*once: str) -> tuple[tuple[str, int], ...]:
+    return tuple((it, 1) for it in once)
+
+
+_PLANNED, _MOVED = _budgets("ask", "lose"), _budgets("lose", "force")
+
+HANDOVER_SCOPES: dict[str, HandoverScope] = {
+    scope.name: scope
+    for scope in (
+        HandoverScope(name="1q", messages=("xx",), budgets=_PLANNED),
+        HandoverScope(name="1q-force", messages=("xx",), budgets=_budgets("force")),
+        HandoverScope(name="1q-abort", messages=("xx",), budgets=_budgets("ask", "abort")),
+        HandoverScope(name="1q-keys", messages=("xxy",), by_key=True, budgets=_PLANNED),
+        HandoverScope(name="1q-fail", messages=("xxy",), by_key=True, budgets=_budgets("ask", "fail")),
+        HandoverScope(name="1q-quorum", messages=("xxx",), guard="single active", budgets=_PLANNED),
+        HandoverScope(name="1q-stream", messages=("xxx",), guard="lock", budgets=_PLANNED),
+        HandoverScope(name="1q-unlocked", messages=("xx",), guard="none", budgets=_budgets("force")),
+        HandoverScope(name="2q", messages=("xx", "x"), budgets=_PLANNED),
+        HandoverScope(name="2q-keys", messages=("xy", "x"), by_key=True, budgets=_PLANNED),
+        HandoverScope(name="2q-moved", messages=("xx", "x"), budgets=_MOVED),
+        HandoverScope(name="2q-keys-moved", messages=("xy", "x"), by_key=True, budgets=_MOVED),
+        HandoverScope(name="1q-all", messages=("xx",), budgets=_budgets("ask", "lose", "force")),
+    )
+}
