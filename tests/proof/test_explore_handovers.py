@@ -16,7 +16,7 @@ from cobalance.rabbitmq.partition.states import Step
 from proof.explore.cli import TIERS, Exploration, main, run
 from proof.explore.search import SearchResult
 from proof.partitions.exploring import REQUIRED_OF_HANDOVERS, Handovers
-from proof.partitions.scope import HANDOVER_SCOPES
+from proof.partitions.scope import HANDOVER_SCOPES, can_happen
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -42,6 +42,14 @@ def test_messages_that_fail_or_are_aborted_come_again_in_order() -> None:
         assert result.found is None
         assert result.is_complete
         assert result.reached[kind]
+
+
+def test_a_tier_has_to_reach_what_its_scopes_allow() -> None:
+    """The CI tier everything; the larger one has nothing that is asked for, aborted, failed or committed."""
+    ci, large = ([HANDOVER_SCOPES[it] for it in TIERS[tier]] for tier in ("handovers", "handovers-large"))
+    assert all(can_happen(it, ci) for it in REQUIRED_OF_HANDOVERS)
+    without = {it for it in REQUIRED_OF_HANDOVERS if not can_happen(it, large)}
+    assert without == {"ask", "drain", "cut short", "release", "abort", "fail", "commit"}
 
 
 def _closes_without_acks(self: core.PartitionCore) -> Actions:

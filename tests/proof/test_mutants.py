@@ -35,6 +35,14 @@ def test_there_are_enough() -> None:
     assert {it.file.rpartition(".")[2] for it in MUTANTS} == {"lua", "py"}
 
 
+def test_there_are_enough_of_partitions() -> None:
+    """At least 40: in the core, in order by key, its adapter, workers, streams' commits, and publishers' confirms."""
+    files = [it.file.removeprefix("rabbitmq/") for it in MUTANTS if it.file.startswith("rabbitmq/")]
+    assert len(files) >= 40
+    assert {it.partition("/")[0] for it in files} == {"partition", "consume", "streams", "publish"}
+    assert {"partition/core.py", "partition/key_order.py", "partition/partition.py"} <= set(files)
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda it: it.name)
 def test_every_bug_still_fits_its_file(mutant: Mutant) -> None:
     """A bug whose text is no longer there plants nothing."""

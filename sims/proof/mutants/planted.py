@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from proof.mutants import (
     of_clocks,
+    of_consumers,
     of_deletion,
     of_handover,
     of_leases,
@@ -26,4 +27,5 @@ MUTANTS = (
     *of_lists.MUTANTS,
     *of_deletion.MUTANTS,
     *of_partitions.MUTANTS,
+    *of_consumers.MUTANTS,
 )

@@ -23,6 +23,7 @@ import cobalance_sims
 import proof
 from proof.mutants.mutant import Mutant
 from proof.mutants.planted import MUTANTS
+from proof.mutants.rungs import REPOSITORY
 
 UNCHANGED = Mutant(name="unchanged", file="", old="", new="", breaks="Nothing.", rungs=())
 
@@ -147,7 +148,12 @@ def plant(mutant: Mutant, folder: Path) -> None:
 
 def _climb(folder: Path, rungs: Sequence[str], seconds: float) -> Any:
     command = [sys.executable, "-m", "proof.mutants.rungs", *rungs, "--seconds", str(seconds)]
-    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONHASHSEED": "0"}  # of several, the first one counts
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(folder),
+        "PYTHONHASHSEED": "0",  # of several, the first one counts
+        REPOSITORY: str(Path(str(cobalance.__file__)).parents[2]),
+    }
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"the checkers themselves failed: {done.stderr[-2000:]}")

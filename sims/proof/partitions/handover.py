@@ -160,6 +160,7 @@ class Handover:
         if isinstance(what, int):
             self._do(reader, core.message(what, 0))
         elif what == "in use":
+            reader.has_channel = False
             self._do(reader, core.refused(IN_USE))
         elif what == "lost":
             self._do(reader, core.channel_ended(LOST))
@@ -430,6 +431,7 @@ class Handover:
         reader.arriving.append("lock free")
 
     def _open(self, reader: Reader, _: act.OpenChannel) -> None:
+        reader.has_channel = True
         reader.arriving.append("OpenOk")
 
     def _subscribe(self, reader: Reader, _: act.Subscribe) -> None:
@@ -459,7 +461,9 @@ class Handover:
         self._pump(reader)
 
     def _close(self, reader: Reader, _: act.CloseChannel) -> None:
-        if not reader.is_cut:
+        require(reader.has_channel or reader.is_cut, "a channel is closed that is not there")
+        reader.has_channel = False
+        if not (reader.is_cut or "in use" in reader.arriving):  # RabbitMQ has closed it, too, and answers with that
             self._free(reader)
             reader.arriving.append("CloseOk")
 

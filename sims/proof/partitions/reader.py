@@ -51,6 +51,8 @@ class Reader:
     """Tags taken and not begun, where order is kept by partition."""
     running: list[int] = attrs.Factory(list)
     """Tags whose handlers run."""
+    has_channel: bool = False
+    """Whether it has a channel, as far as it knows."""
     served: bool = False
     """Whether RabbitMQ sends it messages."""
     waits: bool = False

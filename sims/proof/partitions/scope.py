@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import attrs
@@ -46,6 +47,17 @@ class HandoverScope:
 COSTS = {"ask": "ask", "lose": "lose", "cut": "lose", "force": "force", "abort": "abort", "fail": "fail"}
 """What takes from which budget; all else happens as often as it can."""
 
+_FOLLOWS = {"drain": "ask", "cut short": "ask", "release": "ask", "fenced": "force", "reset": "lose"}
+"""What happens only after something that costs."""
+
+
+def can_happen(what: str, scopes: Iterable[HandoverScope]) -> bool:
+    """Whether some scope allows it at all."""
+    if what == "commit":
+        return any(it.is_stream for it in scopes)
+    cost = COSTS.get(_FOLLOWS.get(what, what))
+    return cost is None or any(cost in dict(it.budgets) for it in scopes)
+
 
 def _budgets(*once: str) -> tuple[tuple[str, int], ...]:
     return tuple((it, 1) for it in once)
@@ -58,6 +70,7 @@ HANDOVER_SCOPES: dict[str, HandoverScope] = {
     for scope in (
         HandoverScope(name="1q", messages=("xx",), budgets=_PLANNED),
         HandoverScope(name="1q-force", messages=("xx",), budgets=_budgets("force")),
+        HandoverScope(name="1q-refused", messages=("x",), budgets=_budgets("ask", "force")),
         HandoverScope(name="1q-abort", messages=("xx",), budgets=_budgets("ask", "abort")),
         HandoverScope(name="1q-keys", messages=("xxy",), by_key=True, budgets=_PLANNED),
         HandoverScope(name="1q-fail", messages=("xxy",), by_key=True, budgets=_budgets("ask", "fail")),

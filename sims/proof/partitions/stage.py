@@ -281,6 +281,7 @@ class Stage:
 
     def _close(self, _: act.CloseChannel) -> None:
         require("close-ok" not in self.pending, "the channel is closed twice")
+        require(self.queue.is_open or "open-ok" in self.pending, "a channel is closed that is not there")
         self.pending.append("close-ok")
         self.settled_at_close = self.finished | self.rejects
 

@@ -171,6 +171,16 @@ def test_what_could_not_be_sent_there_comes_again() -> None:
     assert tracker.progress == Progress(2, 1)
 
 
+def test_what_comes_again_does_not_count_as_handed_out() -> None:
+    """Otherwise the release would be refused, as more was handed out than acknowledged."""
+    tracker = delivered(3)
+    tracker.done(1)
+    tracker.done(2)
+    tracker.put_back(3)
+    assert tracker.flush() == Flush((), 2)
+    assert tracker.progress == Progress(2, 2)
+
+
 @pytest.mark.parametrize("tag", [0, 1, 3])
 def test_settling_twice_or_unseen_is_an_error(tag: int) -> None:
     """It would acknowledge another message; it raises and changes nothing."""
@@ -195,6 +205,16 @@ def test_everything_up_to_a_tag_is_settled_at_once() -> None:
     assert tracker.done_up_to(99) == 2
     assert tracker.flush().ack == 5
     assert tracker.idle
+
+
+def test_what_has_to_be_answered_first_is_not_settled_with_the_others() -> None:
+    """A request in between holds up what is behind it, until it is finished by itself."""
+    tracker = delivered(4)
+    assert tracker.done_up_to(4, besides=[2]) == 3
+    assert (tracker.is_open(2), tracker.idle) == (True, False)
+    assert tracker.flush() == Flush((), 1)
+    tracker.done(2)
+    assert tracker.flush() == Flush((), 4)
 
 
 @given(
