@@ -324,6 +324,14 @@ ADAPTER: tuple[Mutant, ...] = (
         "After the first message a quorum queue is taken to have got nothing back.",
         ON_SERVER + "test_a_smaller_prefetch_than_before_keeps_the_order",
     ),
+    partition(
+        "silence-means-nothing",
+        "returned",
+        "        is_known = waiting or frame.method.consumer_count  # its leader: a silent one counts not even us\n",
+        "        is_known = True\n",
+        "A leader that is silent for a moment is taken to have got nothing back.",
+        ON_SERVER + "test_a_leader_that_is_silent_for_a_moment_does_not_say_that_nothing_came_back",
+    ),
 )
 
 WORKERS: tuple[Mutant, ...] = (
