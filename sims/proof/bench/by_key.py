@@ -11,7 +11,8 @@ import anyio
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.publish.publisher import Publisher
-from cobalance.rabbitmq.topics.broker import create_topic, delete_topic
+from cobalance.rabbitmq.topics.broker import create_topic
+from cobalance.rabbitmq.topics.deletion import delete_topic
 from cobalance.settings import GroupSettings
 from proof.bench.consume import PREFETCH, Rate
 from proof.bench.figures import Figure, compare

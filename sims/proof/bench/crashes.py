@@ -29,7 +29,8 @@ from rich.console import Console
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
 from cobalance.rabbitmq.model.topic import Topic
-from cobalance.rabbitmq.topics.broker import create_topic, delete_topic
+from cobalance.rabbitmq.topics.broker import create_topic
+from cobalance.rabbitmq.topics.deletion import delete_topic
 from cobalance.servers import running
 from cobalance.settings import GroupSettings
 

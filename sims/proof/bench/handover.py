@@ -18,7 +18,8 @@ import anyio
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.publish.publisher import Publisher
-from cobalance.rabbitmq.topics.broker import create_topic, delete_topic
+from cobalance.rabbitmq.topics.broker import create_topic
+from cobalance.rabbitmq.topics.deletion import delete_topic
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.pika_internals import bare_close
 from cobalance.settings import GroupSettings

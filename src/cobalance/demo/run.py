@@ -31,7 +31,7 @@ from cobalance.errors import CobalanceError
 from cobalance.lab.member import MemberJob
 from cobalance.lab.stage import Stage
 from cobalance.rabbitmq.model.topic import Topic
-from cobalance.rabbitmq.topics.broker import delete_topic
+from cobalance.rabbitmq.topics.deletion import delete_topic
 from cobalance.servers import Servers, running
 from cobalance.threads.signals import ENDING, signals_handled
 

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.topics.broker import (
         check_topic,
         create_topic,
-        delete_topic,
         learn_queue,
         read_topic,
         verify_topic,
     )
+    from cobalance.rabbitmq.topics.deletion import delete_topic
     from cobalance.rabbitmq.topics.growth import describe_topic, grow_topic, prune_topic
     from cobalance.rabbitmq.topics.management import ListedTopic, list_topics
     from cobalance.rabbitmq.topics.sources import BoundQueues, MatchingQueues
@@ -51,11 +51,11 @@ else:
             "cobalance.rabbitmq.topics.broker": [
                 "check_topic",
                 "create_topic",
-                "delete_topic",
                 "learn_queue",
                 "read_topic",
                 "verify_topic",
             ],
+            "cobalance.rabbitmq.topics.deletion": ["delete_topic"],
             "cobalance.rabbitmq.topics.growth": ["describe_topic", "grow_topic", "prune_topic"],
             "cobalance.rabbitmq.topics.management": ["ListedTopic", "list_topics"],
             "cobalance.rabbitmq.topics.sources": ["BoundQueues", "MatchingQueues"],

@@ -43,7 +43,7 @@ from cobalance.rabbitmq import (
 )
 from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT
 from cobalance.rabbitmq.streams.extent import streams_among
-from cobalance.rabbitmq.topics import broker
+from cobalance.rabbitmq.topics import deletion
 from cobalance.rabbitmq.topics.admin import Admin, connected
 from cobalance.rabbitmq.topics.broker import check_topic, open_layout, readable_queues
 
@@ -136,7 +136,7 @@ def test_a_deletion_that_died_goes_on_when_it_is_requested_again(
     partitions: int, grown_to: int, missing: int | None, amqp_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever that was, nothing is left of the topic, and it can be made with another size."""
-    monkeypatch.setattr(broker, "MAX_PARTITIONS", 20)  # one look at each size that it may have had takes seconds
+    monkeypatch.setattr(deletion, "MAX_PARTITIONS", 20)  # one look at each size that it may have had takes seconds
     made = Topic(unique("broker.dying"), partitions, "classic")
     queues = [*made.queue_names, *Topic(made.name, grown_to, layout=2).queue_names, f"{made.name}.dead"]
     other = attrs.evolve(made, partitions=4)

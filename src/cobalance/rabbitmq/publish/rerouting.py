@@ -6,8 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from cobalance.rabbitmq.topics.admin import connected
-from cobalance.rabbitmq.topics.broker import current_layout
-from cobalance.rabbitmq.topics.growth import is_being_grown
+from cobalance.rabbitmq.topics.broker import current_layout, is_being_grown
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,21 +1,21 @@
-"""Creates, checks, reads and deletes topics and queues: short blocking calls, for setup and the CLI."""
+"""Creates, checks and reads topics and queues: short blocking calls, for setup and the CLI."""
 
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import cast
 
 import attrs
 
-from cobalance.errors import CobalanceError, QueueMissing, TopicMismatch, TopicMissing, UsageError
+from cobalance.errors import CobalanceError, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, UsageError
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.model.retention import Retention
-from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT, MAX_PARTITIONS, UNLIMITED, QueueType, Topic, set_of
-from cobalance.rabbitmq.topics.admin import LOOK_AHEAD, Admin, connected
-from cobalance.rabbitmq.topics.own_queues import own_among, recorded_size
-from cobalance.rabbitmq.topics.queue_sets import bind_set, mark_sets, own_set, refuse_as_topic, sets_marker
+from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT, UNLIMITED, QueueType, Topic, set_of
+from cobalance.rabbitmq.topics.admin import Admin, connected
+from cobalance.rabbitmq.topics.own_queues import recorded_size
+from cobalance.rabbitmq.topics.queue_sets import bind_set, mark_sets, own_set, refuse_as_topic
 from cobalance.rabbitmq.topics.queue_state import QueueState
 
 PARTITIONS_ARGUMENT = "x-cobalance-partitions"
@@ -39,6 +39,7 @@ def create_topic(url: str, topic: Topic, *, group: str | None = None) -> Topic:
     Raises:
         UsageError: it has a `delivery_limit`, but no dead letters: RabbitMQ would drop messages. One that exists is
             consumed like that all the same.
+        TopicInUse: another process is changing it; or it is to get a queue set, but its growth was interrupted.
     """
     _check_kinds(url, topic)
     if topic.drops:
@@ -66,8 +67,9 @@ def _check_kinds(url: object, topic: object) -> None:
 
 def _create_set(url: str, topic: Topic, own: Topic) -> Topic:
     with connected(url) as admin, admin.changing(topic.name):
-        mark_sets(admin, topic, own)
         current = current_layout(admin, topic)
+        _refuse_if_being_grown(admin, current)
+        mark_sets(admin, topic, own)
     own = _create_topic(url, attrs.evolve(own, partitions=current.partitions))
     with connected(url) as admin:
         bind_set(admin, current, own)
@@ -173,6 +175,23 @@ def newest_layout(admin: Admin, name: str) -> int:
     return layout
 
 
+def is_being_grown(admin: Admin, topic: Topic) -> bool:
+    """Whether a newer layout is being made; its first queue exists before the old layout is closed."""
+    return admin.exists(attrs.evolve(topic, layout=topic.layout + 1).queue_names[0])
+
+
+def _refuse_if_being_grown(admin: Admin, topic: Topic) -> None:
+    """Raises TopicInUse if a growth was interrupted.
+
+    The queues of a set would take what is published to a layout that may be closed, and the growth could not go on.
+    """
+    if is_being_grown(admin, topic):
+        raise TopicInUse(
+            f"Topic {topic.name!r} at {admin.place} is being grown, and that was interrupted, so no queue set was created. Complete it "
+            f"first, with the number of partitions that it is to have: cobalance topic grow {topic.name} --partitions N"
+        )
+
+
 def verify_topic(url: str, topic: Topic) -> Topic:
     """Checks that the broker has exactly this topic, or has grown it. Returns the topic as it is.
 
@@ -256,51 +275,6 @@ def _find(admin: Admin, name: str) -> Topic:
             f"{name!r} at {admin.place} is an exchange without the queue {layout.prefix}-0, so it is not a topic."
         )
     return attrs.evolve(layout, partitions=partitions)
-
-
-def delete_topic(url: str, name: str, *, force: bool = False) -> None:
-    """Deletes a topic's exchange, the partition queues of every layout and the dead-letter queue.
-
-    An interrupted deletion continues when it is requested again: whatever finds the rest goes after it. That is the
-    marker of the first layout, or the exchange, if that layout was never opened.
-
-    Raises:
-        TopicInUse: there are messages or consumers, and `force` is not set; nothing was deleted. Or another process is
-            changing it.
-    """
-    check_kind("the topic's name", name, str)
-    first = Topic(name, 1)
-    with connected(url) as admin:
-        is_opened = admin.has_exchange(first.marker)
-        if not is_opened:
-            admin.require_exchange(name)
-        with admin.changing(name):
-            _delete_topic(admin, first, force=force, is_opened=is_opened)
-
-
-def _delete_topic(admin: Admin, first: Topic, *, force: bool, is_opened: bool) -> None:
-    name = first.name
-    ahead = LOOK_AHEAD if admin.has_exchange(name) else MAX_PARTITIONS  # so many may have been deleted already
-    layouts = [attrs.evolve(first, layout=layout) for layout in range(newest_layout(admin, name), 0, -1)]
-    found = {it: list(admin.partition_numbers(it.prefix)) for it in layouts}
-    sizes = {it: recorded_size(admin, it, found[it], ahead=ahead) for it in layouts}
-    # Each layout from its end, as queues are found by counting.
-    queues = {it: [f"{it.prefix}-{number}" for number in reversed(own_among(found[it], sizes[it]))] for it in layouts}
-    for queue in [f"{name}.dead", *chain.from_iterable(queues.values())] if not force else ():
-        admin.refuse_in_use(queue)
-    if is_opened:
-        admin.delete_exchange(name)
-    admin.delete_exchange(sets_marker(name))
-    admin.delete(f"{name}.dead")
-    for it in layouts:
-        for queue in queues[it]:
-            admin.delete(queue)
-        if size := sizes[it]:
-            admin.delete_exchange(attrs.evolve(it, partitions=size).newest_marker)
-            admin.delete_exchange(attrs.evolve(it, partitions=size).size_marker)
-        if it is layouts[-1]:
-            admin.delete_exchange(name)
-        admin.delete_exchange(it.marker)
 
 
 def learn_queue(url: str, name: str) -> Queue:

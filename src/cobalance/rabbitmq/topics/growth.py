@@ -72,11 +72,6 @@ def close_layout(admin: Admin, topic: Topic) -> None:
         admin.unbind(queue, topic.name, topic.routing_key(partition))
 
 
-def is_being_grown(admin: Admin, topic: Topic) -> bool:
-    """Whether a newer layout is being made; its first queue exists before the old layout is closed."""
-    return admin.exists(attrs.evolve(topic, layout=topic.layout + 1).queue_names[0])
-
-
 def prune_topic(url: str, name: str, *, management_url: str | None = None) -> dict[str, bool]:
     """Deletes the queues of old layouts that have neither messages nor consumers; returns queue → whether it is gone.
 
