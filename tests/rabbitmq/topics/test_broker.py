@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -11,6 +12,7 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from tests.names import unique
+from tests.rabbitmq.topics.dying import dying
 
 from cobalance import ConsumerGroup, servers
 from cobalance.errors import (
@@ -27,6 +29,7 @@ from cobalance.errors import (
 from cobalance.rabbitmq import (
     Guard,
     ListedTopic,
+    Publisher,
     Queue,
     Topic,
     create_topic,
@@ -44,7 +47,7 @@ from cobalance.rabbitmq import (
 from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT
 from cobalance.rabbitmq.streams.extent import streams_among
 from cobalance.rabbitmq.topics import deletion
-from cobalance.rabbitmq.topics.admin import Admin, connected
+from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.topics.broker import check_topic, open_layout, readable_queues
 
 
@@ -104,31 +107,6 @@ def test_a_topic_is_deleted_with_a_queue_missing(topic: Topic, amqp_url: str) ->
     other = Topic(topic.name, 2, topic.queue_type)
     assert create_topic(amqp_url, other) == other
     delete_topic(amqp_url, topic.name)
-
-
-class Died(Exception):
-    """The process is gone."""
-
-
-@contextmanager
-def dying(monkeypatch: pytest.MonkeyPatch, changes: int) -> Iterator[None]:
-    """After so many queues and exchanges were deleted."""
-    left = changes
-
-    def mortal(delete: Callable[[Admin, str], None]) -> Callable[[Admin, str], None]:
-        def deleting(admin: Admin, name: str) -> None:
-            nonlocal left
-            if not left:
-                raise Died
-            left -= 1
-            delete(admin, name)
-
-        return deleting
-
-    with monkeypatch.context() as patch, suppress(Died):
-        patch.setattr(Admin, "delete", mortal(Admin.delete))
-        patch.setattr(Admin, "delete_exchange", mortal(Admin.delete_exchange))
-        yield
 
 
 @pytest.mark.parametrize(("partitions", "grown_to", "missing"), [(10, 10, 1), (1, 2, None)])
@@ -321,6 +299,84 @@ def test_another_number_of_partitions(topic: Topic, amqp_url: str, partitions: i
         with pytest.raises(TopicMismatch, match=f"has 3 partitions, not {partitions}.*topic grow {topic.name}"):
             attempt(amqp_url, other)
     assert read_topic(amqp_url, topic.name).partitions == 3
+
+
+@pytest.mark.parametrize("kind", ["quorum", "stream"])
+def test_a_topic_that_is_being_created_is_not_taken_for_a_smaller_one(
+    kind: Any, amqp_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys would go elsewhere, and its last queues never be processed, by who reads its name; or who is mistaken about its size."""
+    made = Topic(unique("broker.slow"), 3, kind)
+    by_name = Publisher(amqp_url, made.name, timeout_ms=2_000)
+
+    def consume() -> None:
+        anyio.run(ConsumerGroup("g", made.name, print, amqp_url=amqp_url, redis_url="memory://").start)
+
+    smaller = [attrs.evolve(made, partitions=it) for it in (1, 2)]
+    attempts: list[Callable[[], object]] = [
+        lambda: read_topic(amqp_url, made.name),
+        lambda: by_name.publish("key", b"x"),
+        consume,
+        lambda: grow_topic(amqp_url, made.name, 4),
+        *(partial(check, amqp_url, it) for it in [*smaller, made] for check in (verify_topic, check_topic)),
+    ]
+    for changes in count():
+        with dying(monkeypatch, changes):
+            create_topic(amqp_url, made)
+        with connected(amqp_url) as admin:
+            if admin.has_exchange(made.marker):
+                break
+        for refused in attempts:
+            with pytest.raises(TopicMissing, match=rf"cobalance topic create {made.name} --partitions N"):
+                refused()
+    assert changes > 7
+    try:
+        assert read_topic(amqp_url, made.name) == verify_topic(amqp_url, made) == check_topic(amqp_url, made) == made
+        for it in smaller:
+            with pytest.raises(TopicMismatch, match="has 3 partitions"):
+                verify_topic(amqp_url, it)
+        with by_name:
+            by_name.publish("key", b"x")
+            assert by_name.topic.partitions == 3
+    finally:
+        delete_topic(amqp_url, made.name, force=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing"),
+    [
+        ("classic", [4]),
+        ("quorum", [4]),
+        ("stream", [4]),
+        ("classic", [0]),
+        ("classic", [1, 4]),
+        ("classic", [0, 1, 2, 3, 4]),
+    ],
+)
+def test_a_topic_without_some_of_its_queues_is_not_taken_for_a_smaller_one(
+    kind: Any, missing: list[int], amqp_url: str
+) -> None:
+    """Its size is recorded. Creating it again brings back what is missing."""
+    made = create_topic(amqp_url, Topic(unique("broker.missing"), 5, kind))
+    try:
+        with connected(amqp_url) as admin:
+            for number in missing:
+                admin.delete(made.queue_names[number])
+        attempts: list[Callable[[], object]] = [
+            lambda: read_topic(amqp_url, made.name),
+            lambda: Publisher(amqp_url, made.name).publish("key", b"x"),
+            lambda: grow_topic(amqp_url, made.name, 6),
+        ]
+        for refused in attempts:
+            with pytest.raises(
+                QueueMissing, match=f"{made.name}-{missing[0]}.*topic create {made.name} --partitions 5"
+            ):
+                refused()
+        assert create_topic(amqp_url, made) == read_topic(amqp_url, made.name) == made
+        with Publisher(amqp_url, made.name) as publisher:
+            assert [publisher.publish(None, b"x", partition=it).result() for it in range(5)] == [0, 1, 2, 3, 4]
+    finally:
+        delete_topic(amqp_url, made.name, force=True)
 
 
 def test_another_queue_type(topic: Topic, amqp_url: str) -> None:

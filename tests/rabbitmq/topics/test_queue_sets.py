@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
-from typing import Any
 
 import pytest
-from tests.consumers import new_topic
+from pika.exceptions import UnroutableError
+from tests.consumers import channel, new_topic
+from tests.rabbitmq.topics.dying import dying
 
-from cobalance.errors import PublishFailed, TopicInUse
+from cobalance.errors import TopicInUse
 from cobalance.rabbitmq import Publisher, Topic, create_topic, delete_topic, grow_topic, read_topic
-from cobalance.rabbitmq.topics.admin import Admin, connected
+from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.topics.broker import ready_messages
-
-CHANGES = ("declare", "bind", "unbind", "delete", "delete_exchange", "declare_exchange")
 
 
 @pytest.fixture
@@ -23,31 +22,6 @@ def topic(amqp_url: str) -> Iterator[Topic]:
     """A topic with two partitions."""
     with new_topic(amqp_url, 2) as it:
         yield it
-
-
-class Died(Exception):
-    """The process is gone."""
-
-
-@contextmanager
-def dying(monkeypatch: pytest.MonkeyPatch, changes: int) -> Iterator[None]:
-    """After so many changes to RabbitMQ."""
-    left = changes
-
-    def mortal(change: Callable[..., Any]) -> Callable[..., Any]:
-        def changing(*arguments: Any) -> Any:
-            nonlocal left
-            if not left:
-                raise Died
-            left -= 1
-            return change(*arguments)
-
-        return changing
-
-    with monkeypatch.context() as patch, suppress(Died):
-        for name in CHANGES:
-            patch.setattr(Admin, name, mortal(getattr(Admin, name)))
-        yield
 
 
 def held(url: str, topic: Topic) -> int:
@@ -70,8 +44,8 @@ def test_a_topic_whose_growth_was_interrupted_gets_no_set(
             continue
         with pytest.raises(TopicInUse, match=f"being grown.*cobalance topic grow {topic.name} --partitions"):
             create_topic(amqp_url, topic, group="audit")
-        with Publisher(amqp_url, topic, timeout_ms=300) as publisher, suppress(PublishFailed):
-            publisher.publish("key", b"x")
+        with channel(amqp_url) as it, suppress(UnroutableError):
+            it.basic_publish(topic.name, topic.routing_key(0), b"x", mandatory=True)
             assert held(amqp_url, topic)
     assert changes > 5
     grown = grow_topic(amqp_url, topic.name, topic.partitions + 1)

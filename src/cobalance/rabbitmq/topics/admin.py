@@ -13,7 +13,7 @@ from pika import exceptions as pika_errors
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
-from cobalance.errors import QueueMismatch, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, Unreachable
+from cobalance.errors import QueueMismatch, TopicInUse, TopicMismatch, TopicMissing, Unreachable
 from cobalance.rabbitmq.model.queues import Argument, Queue
 from cobalance.rabbitmq.model.topic import Topic, set_of
 from cobalance.rabbitmq.topics.queue_state import QueueState, Way, declared_state, is_unused, read_state
@@ -266,20 +266,6 @@ class Admin:
             "name fills. In place of the name give Queue(name, {...}) with its arguments, or the Topic(...) as it was created."
         )
 
-    def partitions(self, topic: str) -> int:
-        """Counts the queues named by this topic and a number.
-
-        Raises QueueMissing if one is missing in between: keys would silently go to the wrong partition.
-        """
-        found = list(self.partition_numbers(topic))
-        missing = next((n for n, number in enumerate(found) if n != number), None)
-        if missing is not None:
-            raise QueueMissing(
-                f"Queue '{topic}-{missing}' at {self.place} does not exist, though '{topic}-{found[-1]}' does: the topic is incomplete. "
-                f"Create it again with its real number of partitions: cobalance topic create {topic} --partitions N"
-            )
-        return len(found)
-
     def partition_numbers(self, topic: str) -> Iterator[int]:
         """The partitions that exist, in order."""
         missed = 0
@@ -296,7 +282,7 @@ class Admin:
         """Raises TopicMissing unless the exchange exists."""
         if self.has_exchange(name):
             return
-        remedy = f"create it with: cobalance topic create {_create(name)}"
+        remedy = f"create it with: {creation(name)}"
         if self.exists(name):
             remedy = f"there is a queue of that name, which is consumed as a list of queues, [{name!r}]; or {remedy}"
         raise TopicMissing(f"There is no topic {name!r} at {self.place}; {remedy}")
@@ -374,9 +360,10 @@ def _state(
         raise _failure(error, queue) from None
 
 
-def _create(name: str) -> str:
+def creation(name: str, partitions: int | None = None) -> str:
+    """The command that creates a topic, or a group's queue set."""
     topic, group = set_of(name) or (name, "")
-    return f"{topic} --partitions N" + (f" --group {group}" if group else "")
+    return f"cobalance topic create {topic} --partitions {partitions or 'N'}" + (f" --group {group}" if group else "")
 
 
 def _failure(error: pika_errors.ChannelClosedByBroker, queue: str) -> Exception:

@@ -12,8 +12,8 @@ from cobalance.errors import CobalanceError, QueueMissing, TopicInUse, TopicMism
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.model.retention import Retention
-from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT, UNLIMITED, QueueType, Topic, set_of
-from cobalance.rabbitmq.topics.admin import Admin, connected
+from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT, MAX_PARTITIONS, UNLIMITED, QueueType, Topic, set_of
+from cobalance.rabbitmq.topics.admin import Admin, connected, creation
 from cobalance.rabbitmq.topics.own_queues import recorded_size
 from cobalance.rabbitmq.topics.queue_sets import bind_set, mark_sets, own_set, refuse_as_topic
 from cobalance.rabbitmq.topics.queue_state import QueueState
@@ -140,31 +140,46 @@ def _refuse_other_size(admin: Admin, topic: Topic) -> None:
             f"Topic {topic.name!r} at {admin.place} was not deleted completely, and had another number of partitions than {topic.partitions}. "
             f"Delete the rest of it: cobalance topic delete {topic.name} --force"
         )
+    size = recorded_size(admin, topic, list(admin.partition_numbers(topic.prefix)))
+    if size is None:
+        raise TopicMismatch(
+            f"Topic {topic.name!r} at {admin.place} does not have {topic.partitions} partitions, or was created by an earlier version, which "
+            f"did not record how many. Use its real number; or delete it and create it again: cobalance topic delete {topic.name}"
+        )
     raise TopicMismatch(
-        f"Topic {topic.name!r} at {admin.place} has {admin.partitions(topic.prefix)} partitions, not {topic.partitions}. Use that "
+        f"Topic {topic.name!r} at {admin.place} has {size} partitions, not {topic.partitions}. Use that "
         f"number; a topic that does not consist of streams can be given more: cobalance topic grow {topic.name} --partitions N"
     )
 
 
 def _count(admin: Admin, layout: Topic) -> int:
-    """Counts the partitions of a layout.
+    """The number of partitions that a layout was opened with, all of which must exist.
 
-    The marker of a grown layout records how many it was opened with. Without that check, losing the last queue would
-    spread keys over the remaining ones.
+    That is recorded beside its marker. Without that check, losing the last queue would spread keys over the remaining
+    ones.
     """
     found = list(admin.partition_numbers(layout.prefix))
     size = recorded_size(admin, layout, found)
-    if size is not None and found[:size] == list(range(size)):
-        return size  # others have such a name by chance
-    partitions = admin.partitions(layout.prefix)
-    if layout.layout > 1 and not admin.has_exchange(attrs.evolve(layout, partitions=max(partitions, 1)).size_marker):
-        raise QueueMissing(
-            f"Layout {layout.layout} of topic {layout.name!r} at {admin.place} was opened with another number of partitions than the "
-            f"{partitions} that there are: a queue of it, {layout.prefix}-{partitions} or a later one, was deleted. Declare it again, with "
-            f"the arguments of {layout.prefix}-0, and bind it to exchange {layout.name} under its routing key, "
-            f"{layout.routing_key(partitions)}."
+    own = set(found)  # others may have such a name by chance
+    missing = next((it for it in range(size or MAX_PARTITIONS) if it not in own), None)
+    if size is None or missing is not None:
+        raise _incomplete(admin, layout, size, missing or 0)
+    return size
+
+
+def _incomplete(admin: Admin, layout: Topic, size: int | None, missing: int) -> QueueMissing:
+    queue = f"{layout.prefix}-{missing}"
+    number = "a number of partitions that is not known" if size is None else f"{size} partitions"
+    remedy = f"create the topic again, as it was: {creation(layout.name, size)}"
+    if layout.layout > 1:
+        remedy = (
+            f"declare it again, with the arguments of another queue of that layout, and bind it to exchange {layout.name} under its "
+            f"routing key, {layout.routing_key(missing)}"
         )
-    return partitions
+    return QueueMissing(
+        f"Queue {queue!r} or a later one was deleted: layout {layout.layout} of topic {layout.name!r} at {admin.place} was opened with "
+        f"{number}. Publishers and consumers would disagree on where a key goes: {remedy}."
+    )
 
 
 def newest_layout(admin: Admin, name: str) -> int:
@@ -205,7 +220,7 @@ def verify_topic(url: str, topic: Topic) -> Topic:
 
 def verify(admin: Admin, topic: Topic) -> Topic:
     """See `verify_topic`."""
-    admin.require_exchange(topic.name)
+    _require_complete(admin, topic)
     current = current_layout(admin, topic)
     for queue in current.queues:
         admin.verify(queue)
@@ -223,7 +238,7 @@ def check_topic(url: str, topic: Topic, *, timeout_ms: int = 10_000) -> Topic:
     """
     _check_kinds(url, topic)
     with connected(url, timeout_ms) as admin:
-        admin.require_exchange(topic.name)
+        _require_complete(admin, topic)
         current = current_layout(admin, topic)
         last = current.queue_names[-1]
         admin.call(last, lambda c: c.queue_declare(last, passive=True))
@@ -267,14 +282,29 @@ def find_topic(url: str, name: str, *, timeout_ms: int = 10_000) -> Topic:
 
 
 def _find(admin: Admin, name: str) -> Topic:
-    admin.require_exchange(name)
-    layout = Topic(name, 1, layout=newest_layout(admin, name))
-    partitions = _count(admin, layout)
-    if not partitions:
+    layout = Topic(name, 1)
+    _require_complete(admin, layout)
+    layout = attrs.evolve(layout, layout=newest_layout(admin, name))
+    return attrs.evolve(layout, partitions=_count(admin, layout))
+
+
+def _require_complete(admin: Admin, topic: Topic) -> None:
+    """Raises TopicMissing unless the topic was created completely: until then it looks like a smaller one."""
+    admin.require_exchange(topic.name)
+    first = attrs.evolve(topic, layout=1)
+    if admin.has_exchange(first.marker):
+        return
+    remedy = (
+        f"Try again in a moment. If it stays so, create it, with its real number of partitions: {creation(topic.name)}"
+    )
+    if admin.exists(first.queue_names[0]):
         raise TopicMissing(
-            f"{name!r} at {admin.place} is an exchange without the queue {layout.prefix}-0, so it is not a topic."
+            f"Topic {topic.name!r} at {admin.place} is not complete: it is being created or deleted, which may have been interrupted. {remedy}"
         )
-    return attrs.evolve(layout, partitions=partitions)
+    raise TopicMissing(
+        f"{topic.name!r} at {admin.place} is an exchange without the queue {first.queue_names[0]}, so it is not a topic yet: it is being "
+        f"created or deleted, or is another program's. {remedy}"
+    )
 
 
 def learn_queue(url: str, name: str) -> Queue:
