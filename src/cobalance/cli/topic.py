@@ -70,7 +70,10 @@ def delete(
     ] = False,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
 ) -> None:
-    """Delete a topic with its queues."""
+    """Delete a topic with its queues, unless they have messages or consumers.
+
+    Takes two seconds longer than with --force: messages may be on their way. If interrupted, run it again to continue.
+    """
     delete_topic(amqp_url, Topic(name, 1).name, force=force)
 
 

@@ -1,7 +1,7 @@
 """Topics and queues on a real RabbitMQ: created, checked, read back, listed and deleted; differences are named."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from typing import Any
@@ -46,7 +46,6 @@ from cobalance.rabbitmq import (
 )
 from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT
 from cobalance.rabbitmq.streams.extent import streams_among
-from cobalance.rabbitmq.topics import deletion
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.topics.broker import check_topic, open_layout, readable_queues
 
@@ -107,35 +106,6 @@ def test_a_topic_is_deleted_with_a_queue_missing(topic: Topic, amqp_url: str) ->
     other = Topic(topic.name, 2, topic.queue_type)
     assert create_topic(amqp_url, other) == other
     delete_topic(amqp_url, topic.name)
-
-
-@pytest.mark.parametrize(("partitions", "grown_to", "missing"), [(10, 10, 1), (1, 2, None)])
-def test_a_deletion_that_died_goes_on_when_it_is_requested_again(
-    partitions: int, grown_to: int, missing: int | None, amqp_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Wherever that was, nothing is left of the topic, and it can be made with another size."""
-    monkeypatch.setattr(deletion, "MAX_PARTITIONS", 20)  # one look at each size that it may have had takes seconds
-    made = Topic(unique("broker.dying"), partitions, "classic")
-    queues = [*made.queue_names, *Topic(made.name, grown_to, layout=2).queue_names, f"{made.name}.dead"]
-    other = attrs.evolve(made, partitions=4)
-    for changes in count():
-        create_topic(amqp_url, made)
-        grow_topic(amqp_url, made.name, grown_to)
-        if missing is not None:
-            with connected(amqp_url) as admin:
-                admin.delete(made.queue_names[missing])
-        is_over = False
-        with dying(monkeypatch, changes):
-            delete_topic(amqp_url, made.name)
-            is_over = True
-        with suppress(TopicMissing):
-            delete_topic(amqp_url, made.name)
-        with connected(amqp_url) as admin:
-            assert [it for it in queues if admin.exists(it)] == []
-        assert create_topic(amqp_url, other) == other
-        delete_topic(amqp_url, made.name)
-        if is_over:
-            return
 
 
 def test_what_is_left_of_a_topic_says_how_to_make_it_with_another_size(topic: Topic, amqp_url: str) -> None:

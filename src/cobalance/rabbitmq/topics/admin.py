@@ -201,13 +201,13 @@ class Admin:
         known = kind or self.kind(queue)
         return self.call(queue, lambda c: is_unused(c, queue, known)) and not self.ready(queue)
 
-    def delete_unused(self, queue: str) -> bool:
-        """Deletes a queue unless it has messages or consumers; returns whether it did.
+    def delete_unused(self, queue: str, kind: str | None = None) -> bool:
+        """Deletes a queue, of this type if that is known, unless it has messages or consumers; returns whether it did.
 
         RabbitMQ closes the connection if it is to look at a queue of another type than classic before it deletes it. So
         those are looked at first, and nothing may be published to them any more.
         """
-        kind = self.kind(queue)
+        kind = kind or self.kind(queue)
         if kind != "classic":
             if not self.is_unused(queue, kind):
                 return False

@@ -1,15 +1,23 @@
-"""Deletes a topic with everything that belongs to it."""
+"""Deletes a topic with everything that belongs to it.
 
+Unless it is forced, no message is deleted that RabbitMQ has confirmed: the topic is *checked*, then *closed*, which no
+message gets past, and each queue is asked *again* before it is deleted. A message that came in between keeps its queue,
+and the topic stays closed: a publisher fails, which loses nothing, while a queue set could take a message alone.
+"""
+
+import time
 from itertools import chain
 
 import attrs
 
+from cobalance.errors import TopicInUse
 from cobalance.limits import check_kind
-from cobalance.rabbitmq.model.topic import MAX_PARTITIONS, Topic
-from cobalance.rabbitmq.topics.admin import LOOK_AHEAD, Admin, connected
+from cobalance.rabbitmq.model.topic import MAX_PARTITIONS, Topic, set_of
+from cobalance.rabbitmq.topics.admin import LOOK_AHEAD, Admin, connected, creation
 from cobalance.rabbitmq.topics.broker import is_being_grown, newest_layout
+from cobalance.rabbitmq.topics.layouts import SETTLE_MS
 from cobalance.rabbitmq.topics.own_queues import own_among, recorded_size
-from cobalance.rabbitmq.topics.queue_sets import sets_marker
+from cobalance.rabbitmq.topics.queue_sets import sets_marker, unbind_set
 
 
 def delete_topic(url: str, name: str, *, force: bool = False) -> None:
@@ -19,8 +27,8 @@ def delete_topic(url: str, name: str, *, force: bool = False) -> None:
     marker of the first layout, or the exchange, if that layout was never opened.
 
     Raises:
-        TopicInUse: there are messages or consumers, and `force` is not set; nothing was deleted. Or another process is
-            changing it.
+        TopicInUse: there are messages or consumers, and `force` is not set; none of them was deleted. Or another
+            process is changing it.
     """
     check_kind("the topic's name", name, str)
     first = Topic(name, 1)
@@ -33,27 +41,58 @@ def delete_topic(url: str, name: str, *, force: bool = False) -> None:
 
 
 def _delete_topic(admin: Admin, first: Topic, *, force: bool, is_opened: bool) -> None:
-    name = first.name
-    ahead = LOOK_AHEAD if admin.has_exchange(name) else MAX_PARTITIONS  # so many may have been deleted already
-    newest = attrs.evolve(first, layout=newest_layout(admin, name))
-    layouts = [_found(admin, attrs.evolve(first, layout=it), ahead) for it in range(newest.layout, 0, -1)]
-    begun = attrs.evolve(first, layout=newest.layout + 1)
-    layouts += [_found(admin, begun, LOOK_AHEAD)] if is_being_grown(admin, newest) else []
-    for queue in [f"{name}.dead", *chain.from_iterable(it.queues for it in layouts)] if not force else ():
-        admin.refuse_in_use(queue)
-    if is_opened:
-        admin.delete_exchange(name)
-    admin.delete_exchange(sets_marker(name))
-    admin.delete(f"{name}.dead")
+    layouts = _layouts(admin, first)
+    queues = [f"{first.name}.dead", *chain.from_iterable(it.queues for it in layouts)]
+    if not force:
+        for queue in queues:
+            admin.refuse_in_use(queue)
+    _close(admin, first, queues, is_opened=is_opened)
+    if not force:
+        time.sleep(SETTLE_MS / 1000)
+        _refuse_what_came(admin, first.name, queues)
+    kind = None if force else next((admin.kind(it) for it in queues if admin.exists(it)), "classic")
+    _delete_queues(admin, first.name, queues[:1], kind)
     for it in layouts:
-        if it.layout == begun:  # It is found by its first queue, which goes last.
+        if not it.is_open:  # It is found by its first queue, which goes last.
             _delete_size(admin, it)
-        for queue in it.queues:
-            admin.delete(queue)
+        _delete_queues(admin, first.name, it.queues, kind)
         _delete_size(admin, it)
         if it.layout == first:
-            admin.delete_exchange(name)
+            admin.delete_exchange(sets_marker(first.name))
+            admin.delete_exchange(first.name)
         admin.delete_exchange(it.layout.marker)
+
+
+def _close(admin: Admin, first: Topic, queues: list[str], *, is_opened: bool) -> None:
+    """Nothing is published to the queues from here on. The exchange of a topic that was never opened has to stay."""
+    if is_opened:
+        admin.delete_exchange(first.name)
+    if (whose := set_of(first.name)) and admin.has_exchange(sets_marker(first.name)):
+        topic = Topic(whose[0], 1)
+        unbind_set(admin, attrs.evolve(topic, layout=newest_layout(admin, topic.name)), queues)
+
+
+def _refuse_what_came(admin: Admin, name: str, queues: list[str]) -> None:
+    for queue, state in admin.states(queues):
+        if state is not None and (state.ready or state.consumers):
+            raise _came(admin, name, queue)
+
+
+def _delete_queues(admin: Admin, name: str, queues: list[str], unused_kind: str | None) -> None:
+    """Those of this type only if nobody uses them; None: whatever they have."""
+    for queue in queues:
+        if unused_kind is None:
+            admin.delete(queue)
+        elif not admin.delete_unused(queue, unused_kind):
+            raise _came(admin, name, queue)
+
+
+def _came(admin: Admin, name: str, queue: str) -> TopicInUse:
+    return TopicInUse(
+        f"Queue {queue!r} at {admin.place} has messages or consumers, which came while topic {name!r} was being deleted; they are still "
+        f"there, and nothing can be published any more. To go on with them, create the topic again, as it was: {creation(name)}. To delete "
+        f"them, too: cobalance topic delete {name} --force"
+    )
 
 
 @attrs.frozen
@@ -61,17 +100,29 @@ class _Layout:
     """What there is of a layout."""
 
     layout: Topic
+    is_open: bool
+    """False for one that an interrupted growth has left."""
     size: int | None
     """The number of partitions that it was opened with; None if it was not."""
     queues: list[str]
     """From its end, as queues are found by counting."""
 
 
-def _found(admin: Admin, layout: Topic, ahead: int) -> _Layout:
+def _layouts(admin: Admin, first: Topic) -> list[_Layout]:
+    """From the newest open one on, then what an interrupted growth has left."""
+    newest = attrs.evolve(first, layout=newest_layout(admin, first.name))
+    ahead = LOOK_AHEAD if admin.has_exchange(first.name) else MAX_PARTITIONS  # so many may have been deleted already
+    found = [_found(admin, attrs.evolve(first, layout=it), ahead) for it in range(newest.layout, 0, -1)]
+    if is_being_grown(admin, newest):
+        found.append(_found(admin, attrs.evolve(first, layout=newest.layout + 1), LOOK_AHEAD, is_open=False))
+    return found
+
+
+def _found(admin: Admin, layout: Topic, ahead: int, *, is_open: bool = True) -> _Layout:
     numbers = list(admin.partition_numbers(layout.prefix))
     size = recorded_size(admin, layout, numbers, ahead=ahead)
     queues = [f"{layout.prefix}-{number}" for number in reversed(own_among(numbers, size))]
-    return _Layout(layout, size, queues)
+    return _Layout(layout, is_open, size, queues)
 
 
 def _delete_size(admin: Admin, found: _Layout) -> None:

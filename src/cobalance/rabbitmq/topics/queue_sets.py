@@ -5,8 +5,11 @@ next to the others: the topic ``orders@audit`` is what the group audit gets of `
 were created.
 """
 
+from collections.abc import Iterable
+
 from cobalance.errors import UsageError
-from cobalance.rabbitmq.model.topic import Topic, set_of
+from cobalance.rabbitmq.model.queues import Queue
+from cobalance.rabbitmq.model.topic import Topic, partition_named, set_of
 from cobalance.rabbitmq.topics.admin import Admin
 
 
@@ -44,6 +47,13 @@ def bind_set(admin: Admin, topic: Topic, own: Topic) -> None:
     """Binds each queue of the set so that it gets what the topic's partition of the same number gets."""
     for partition, queue in enumerate(own.queues):
         admin.bind(queue, topic.name, topic.routing_key(partition))
+
+
+def unbind_set(admin: Admin, topic: Topic, queues: Iterable[str]) -> None:
+    """Undoes that for these queues."""
+    for name in queues:
+        if partition := partition_named(name):
+            admin.unbind(Queue(name), topic.name, topic.routing_key(partition[1]))
 
 
 def refuse_sets(admin: Admin, name: str) -> None:
