@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
+from pika.exceptions import UnroutableError
 from tests.rabbitmq.memory.clients import Place, Refused, of_kind
 
 Ask = Callable[[BlockingChannel], object]
@@ -279,3 +280,42 @@ def test_an_exchange_in_use_is_kept(at: Place) -> None:
     assert at.refusal(lambda it: it.exchange_declare(name, passive=True)).code == 404
     at.exchange()
     at.client().channel.exchange_delete(name, if_unused=True)
+
+
+def test_an_exchange_leads_to_another_one(at: Place) -> None:
+    """Its messages go on under their routing key; where neither a queue nor an exchange matches, to the alternate one."""
+    channel, name = at.client().channel, at.queue("classic")
+    first, second = f"{name}.first", f"{name}.second"
+    for it in (first, second):
+        channel.exchange_declare(it)
+    channel.exchange_bind(second, first, "k")
+    channel.exchange_bind(first, second, "k")  # in a circle
+    channel.queue_bind(name, second, "k")
+    channel.confirm_delivery()
+    channel.basic_publish(first, "k", b"1", mandatory=True)
+    with pytest.raises(UnroutableError):
+        channel.basic_publish(first, "other", b"2", mandatory=True)
+    channel.exchange_unbind(second, first, "k")
+    with pytest.raises(UnroutableError):
+        channel.basic_publish(first, "k", b"3", mandatory=True)
+    assert channel.queue_declare(name, passive=True).method.message_count == 1
+    for it in (first, second):
+        channel.exchange_delete(it)
+
+
+@pytest.mark.parametrize("end", ["exchange_delete", "exchange_unbind"])
+def test_an_exchange_that_is_deleted_with_its_last_binding(at: Place, end: str) -> None:
+    """Whether that leads to a queue or an exchange, and whether what it leads to is deleted or the binding alone."""
+    channel, name = at.client().channel, at.queue("classic")
+    fleeting, lasting = f"{name}.fleeting", f"{name}.lasting"
+    channel.exchange_declare(lasting)
+    channel.exchange_declare(fleeting, auto_delete=True)
+    channel.queue_bind(name, fleeting, "k")
+    channel.exchange_bind(lasting, fleeting, "k")
+    channel.queue_unbind(name, fleeting, "k")
+    channel.exchange_declare(fleeting, passive=True)
+    arguments = (lasting,) if end == "exchange_delete" else (lasting, fleeting, "k")
+    getattr(channel, end)(*arguments)
+    missing = Refused(404, f"NOT_FOUND - no exchange '{fleeting}' in vhost '/'")
+    assert at.refusal(lambda it: it.exchange_declare(fleeting, passive=True)) == missing
+    channel.exchange_delete(lasting)

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 
+import anyio
+import anyio.to_thread
 import pytest
 from pika.exceptions import UnroutableError
-from tests.consumers import channel, new_topic
+from tests.consumers import Place, Seen, channel, new_topic, until
+from tests.names import unique
 from tests.rabbitmq.topics.dying import dying
 
-from cobalance.errors import TopicInUse
-from cobalance.rabbitmq import Publisher, Topic, create_topic, delete_topic, grow_topic, read_topic
+from cobalance.errors import QueueMissing, TopicInUse, TopicMismatch, TopicMissing
+from cobalance.rabbitmq import (
+    Delivery,
+    Publisher,
+    Topic,
+    check_topic,
+    create_topic,
+    delete_topic,
+    grow_topic,
+    read_topic,
+    verify_topic,
+)
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.topics.broker import ready_messages
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The broker's side is the same on both event loops."""
+    return "asyncio"
 
 
 @pytest.fixture
@@ -75,3 +94,109 @@ def test_a_topic_that_is_deleted_while_its_growth_is_interrupted_goes_completely
             break
     assert changes > 5
     delete_topic(amqp_url, create_topic(amqp_url, topic, group="audit").name, force=True)
+
+
+def remake(url: str, topic: Topic, how: str) -> None:
+    """Deletes the topic, or only its exchange, and creates it again."""
+    if how == "deleted":
+        delete_topic(url, topic.name, force=True)
+    else:
+        with connected(url) as admin:
+            admin.delete_exchange(topic.name)
+    create_topic(url, topic)
+
+
+@pytest.mark.parametrize("how", ["deleted", "lost its exchange"])
+@pytest.mark.parametrize("server", ["RabbitMQ", "memory://"])
+def test_a_set_of_a_topic_that_was_made_anew_is_not_taken_for_whole(
+    how: str, server: str, request: pytest.FixtureRequest
+) -> None:
+    """It gets nothing of it, until it is created again."""
+    url = request.getfixturevalue("amqp_url") if server == "RabbitMQ" else f"memory://{unique('sets')}"
+    topic = create_topic(url, Topic(unique("sets"), 2))
+    own = create_topic(url, topic, group="audit")
+    remake(url, topic, how)
+    attempts: list[Callable[[], object]] = [
+        lambda: verify_topic(url, own),
+        lambda: check_topic(url, own),
+        lambda: read_topic(url, own.name),
+        lambda: create_topic(url, own),
+    ]
+    for refused in attempts:
+        with pytest.raises(TopicMissing, match=f"not bound.*topic create {topic.name} --partitions N --group audit"):
+            refused()
+    assert create_topic(url, topic, group="audit") == own == verify_topic(url, own) == read_topic(url, own.name)
+    with Publisher(url, topic) as publisher:
+        publisher.publish("key", b"x")
+    assert (held(url, topic), held(url, own)) == (1, 1)
+    for name in (topic.name, own.name):
+        delete_topic(url, name, force=True)
+    with connected(url) as admin:
+        assert not admin.has_exchange(f"{own.name}.v1.bound")
+
+
+def test_a_set_of_a_topic_that_was_made_anew_with_another_size_is_deleted_first(topic: Topic, amqp_url: str) -> None:
+    """Its queues hold messages of the former one, whose keys were elsewhere."""
+    own = create_topic(amqp_url, topic, group="audit")
+    delete_topic(amqp_url, topic.name, force=True)
+    other = create_topic(amqp_url, Topic(topic.name, 3))
+    with pytest.raises(TopicMismatch, match=f"has 2 partitions, not 3.*topic delete {own.name}"):
+        create_topic(amqp_url, other, group="audit")
+    delete_topic(amqp_url, own.name)
+    assert create_topic(amqp_url, other, group="audit").partitions == 3
+    delete_topic(amqp_url, own.name)
+
+
+def test_a_set_that_has_lost_a_queue_is_made_whole_through_its_topic(topic: Topic, amqp_url: str) -> None:
+    """As a topic, it would be bound to itself alone."""
+    own = create_topic(amqp_url, topic, group="audit")
+    with connected(amqp_url) as admin:
+        admin.delete(own.queue_names[1])
+    with pytest.raises(QueueMissing):
+        create_topic(amqp_url, own)
+    create_topic(amqp_url, topic, group="audit")
+    with Publisher(amqp_url, topic) as publisher:
+        publisher.publish(None, b"x", partition=1)
+    assert held(amqp_url, own) == 1
+    delete_topic(amqp_url, own.name, force=True)
+
+
+def test_a_set_whose_creation_was_interrupted_is_not_taken_for_whole(
+    topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it died, nobody consumes queues that are not all bound. Asked for again, it goes on."""
+    own = topic.for_group("audit")
+    for changes in count():
+        with dying(monkeypatch, changes):
+            create_topic(amqp_url, topic, group="audit")
+        with suppress(TopicMissing):
+            assert verify_topic(amqp_url, own) == own
+            with Publisher(amqp_url, topic) as publisher:
+                for partition in range(2):
+                    publisher.publish(None, b"x", partition=partition)
+            assert held(amqp_url, own) == 2
+            break
+    assert changes > 10
+    create_topic(amqp_url, topic, group="audit")
+    delete_topic(amqp_url, own.name, force=True)
+
+
+@pytest.mark.anyio
+async def test_who_consumes_a_set_is_told_that_its_topic_was_made_anew(
+    here: Place, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It goes on with what it has, and gets what is published once the set was created again."""
+    own, seen = create_topic(here.amqp_url, topic, group="audit"), Seen()
+
+    async def handle(delivery: Delivery) -> None:
+        seen.note(delivery)
+
+    async with here.member(own.name, handle, refresh_ms=100):
+        await until(lambda: set(here.resources()) == set(own.queue_names))
+        await anyio.to_thread.run_sync(remake, here.amqp_url, topic, "deleted")
+        await until(lambda: "not bound" in caplog.text)
+        await anyio.to_thread.run_sync(lambda: create_topic(here.amqp_url, topic, group="audit"))
+        with Publisher(here.amqp_url, topic) as publisher:
+            publisher.publish("key", b"x")
+        assert await seen.wait(1) == ["x"]
+    delete_topic(here.amqp_url, own.name, force=True)

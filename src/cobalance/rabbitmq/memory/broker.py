@@ -11,7 +11,7 @@ from cobalance.rabbitmq.memory.stream import Stream
 from cobalance.rabbitmq.memory.work_queues import ClassicQueue, QuorumQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from pika.spec import BasicProperties
 
@@ -66,9 +66,12 @@ class MemoryBroker:
         """Does nothing if it does not exist."""
         if name and name not in self.exchanges:
             return
-        if self.find_exchange(name).bindings and if_unused:
+        exchange = self.find_exchange(name)
+        if (exchange.bindings or exchange.onward) and if_unused:
             raise precondition_failed(f"exchange '{name}' in vhost '/' in use")
         del self.exchanges[name]
+        for source in list(self.exchanges.values()):
+            self._remove(source, [], [it for it in source.onward if it[1] == name])
 
     def bind(self, queue: str, exchange: str, routing_key: str, connection: object) -> None:
         """Does nothing if it is already bound."""
@@ -83,12 +86,27 @@ class MemoryBroker:
         if exchange in self.exchanges:
             self._remove(self.exchanges[exchange], [(routing_key, queue)])
 
-    def _remove(self, exchange: Exchange, bindings: Iterable[tuple[str, str]]) -> None:
-        left = [it for it in exchange.bindings if it not in bindings]
-        if len(left) < len(exchange.bindings):
-            exchange.bindings = left
-            if exchange.auto_delete and not left:
-                del self.exchanges[exchange.name]
+    def bind_exchange(self, destination: str, source: str, routing_key: str) -> None:
+        """Does nothing if it is already bound."""
+        onward = self.find_exchange(source).onward
+        self.find_exchange(destination)
+        if (routing_key, destination) not in onward:
+            onward.append((routing_key, destination))
+
+    def unbind_exchange(self, destination: str, source: str, routing_key: str) -> None:
+        """Does nothing if it is not bound."""
+        if source in self.exchanges:
+            self._remove(self.exchanges[source], [], [(routing_key, destination)])
+
+    def _remove(
+        self, exchange: Exchange, bindings: Sequence[tuple[str, str]], onward: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        before = len(exchange.bindings) + len(exchange.onward)
+        exchange.bindings = [it for it in exchange.bindings if it not in bindings]
+        exchange.onward = [it for it in exchange.onward if it not in onward]
+        left = len(exchange.bindings) + len(exchange.onward)
+        if exchange.auto_delete and before and not left:
+            self.delete_exchange(exchange.name)
 
     # -- queues --------------------------------------------------------------------------------------------------------
 
@@ -169,14 +187,18 @@ class MemoryBroker:
     def _route(self, exchange: str, routing_key: str) -> list[MemoryQueue]:
         if not exchange:
             return [self.queues[routing_key]] if routing_key in self.queues else []
-        tried: set[str] = set()
-        while exchange in self.exchanges and exchange not in tried:
-            tried.add(exchange)
-            found = [self.queues[it] for it in self.exchanges[exchange].queues_for(routing_key)]
-            if found:
-                return found
-            exchange = self.exchanges[exchange].arguments.get(ALTERNATE, "")
-        return []
+        found: dict[str, None] = {}
+        tried, ahead = set[str](), [exchange]
+        while ahead:
+            name = ahead.pop(0)
+            if name in tried or name not in self.exchanges:
+                continue
+            tried.add(name)
+            it = self.exchanges[name]
+            queues, onward = list(it.queues_for(routing_key)), list(it.exchanges_for(routing_key))
+            found |= dict.fromkeys(queues)
+            ahead += onward if queues or onward else [it.arguments.get(ALTERNATE, "")]
+        return [self.queues[name] for name in found]
 
     def dead_letter(self, queue: MemoryQueue, message: Message, reason: str) -> None:
         """Publishes the message where the queue's dead letters go, if anywhere."""

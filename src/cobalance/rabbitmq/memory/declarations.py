@@ -24,6 +24,8 @@ class Declarations:
         self.methods: dict[type, Callable[[Any], object]] = {
             Exchange.Declare: self._declare_exchange,
             Exchange.Delete: self._delete_exchange,
+            Exchange.Bind: self._bind_exchange,
+            Exchange.Unbind: self._unbind_exchange,
             Queue.Declare: self._declare_queue,
             Queue.Delete: self._delete_queue,
             Queue.Purge: self._purge,
@@ -44,6 +46,14 @@ class Declarations:
     def _delete_exchange(self, method: Exchange.Delete) -> object:
         self._broker.delete_exchange(method.exchange or "", if_unused=bool(method.if_unused))
         return Exchange.DeleteOk()
+
+    def _bind_exchange(self, method: Exchange.Bind) -> object:
+        self._broker.bind_exchange(method.destination or "", method.source or "", method.routing_key or "")
+        return Exchange.BindOk()
+
+    def _unbind_exchange(self, method: Exchange.Unbind) -> object:
+        self._broker.unbind_exchange(method.destination or "", method.source or "", method.routing_key or "")
+        return Exchange.UnbindOk()
 
     def _declare_queue(self, method: Queue.Declare) -> object:
         name = method.queue or f"amq.gen-{secrets.token_urlsafe(16)}"

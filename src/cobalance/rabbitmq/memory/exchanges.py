@@ -48,11 +48,18 @@ class Exchange:
     arguments: Mapping[str, Any] = attrs.field(factory=dict)
     bindings: list[tuple[str, str]] = attrs.field(factory=list)
     """Pairs of binding key and queue, each once."""
+    onward: list[tuple[str, str]] = attrs.field(factory=list)
+    """Pairs of binding key and exchange, each once."""
 
     def queues_for(self, routing_key: str) -> Iterator[str]:
         """The queues that this routing key leads to, each once."""
         matches = MATCHES[self.kind]
         yield from dict.fromkeys(queue for key, queue in self.bindings if matches(key, routing_key))
+
+    def exchanges_for(self, routing_key: str) -> Iterator[str]:
+        """The exchanges that this routing key leads to, each once."""
+        matches = MATCHES[self.kind]
+        yield from dict.fromkeys(name for key, name in self.onward if matches(key, routing_key))
 
     def check(self, asked: Exchange) -> None:
         """Refuses a declaration that differs. RabbitMQ does not compare other arguments."""

@@ -39,7 +39,7 @@ def partition_named(queue: str) -> tuple[str, int] | None:
 
 def _valid_name(_: object, __: object, value: str) -> None:
     validate_name("topic", value)
-    if re.search(r"\.v\d+(\.\d+(\.newest)?)?$", value):
+    if re.search(r"\.v\d+(\.(bound|\d+(\.newest)?))?$", value):
         raise UsageError(f"{value!r} ends like the layouts of topics that were grown, so it cannot be a topic's name.")
 
 

@@ -238,6 +238,15 @@ class Admin:
         """Creates a durable direct exchange if it does not exist."""
         self.call(name, lambda c: c.exchange_declare(name, DIRECT, durable=True, arguments=dict(arguments)))
 
+    def declare_attached(self, name: str, exchange: str) -> None:
+        """Creates an exchange that RabbitMQ deletes together with another one, unless it exists."""
+
+        def declare(channel: BlockingChannel) -> None:
+            channel.exchange_declare(name, DIRECT, durable=True, auto_delete=True)
+            channel.exchange_bind(exchange, name)  # without its last binding it goes
+
+        self.call(name, declare)
+
     def delete_exchange(self, name: str) -> None:
         """Does nothing if the exchange does not exist."""
         self.call(name, lambda c: c.exchange_delete(name))

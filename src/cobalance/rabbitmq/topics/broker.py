@@ -15,7 +15,7 @@ from cobalance.rabbitmq.model.retention import Retention
 from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT, MAX_PARTITIONS, UNLIMITED, QueueType, Topic, set_of
 from cobalance.rabbitmq.topics.admin import Admin, connected, creation
 from cobalance.rabbitmq.topics.own_queues import recorded_size
-from cobalance.rabbitmq.topics.queue_sets import bind_set, mark_sets, own_set, refuse_as_topic
+from cobalance.rabbitmq.topics.queue_sets import bind_set, is_set, mark_sets, own_set, refuse_as_topic, require_bound
 from cobalance.rabbitmq.topics.queue_state import QueueState
 
 PARTITIONS_ARGUMENT = "x-cobalance-partitions"
@@ -48,16 +48,20 @@ def create_topic(url: str, topic: Topic, *, group: str | None = None) -> Topic:
             "returned that often, even if no handler was ever given it. Leave out delivery_limit, or dead_letter=False."
         )
     if group is None:
-        _refuse_set(url, topic)
-        return _create_topic(url, topic)
+        return _existing_set(url, topic) or _create_topic(url, topic)
     own = own_set(topic, group)
     return _create_set(url, _create_topic(url, topic), own)
 
 
-def _refuse_set(url: str, topic: Topic) -> None:
-    if set_of(topic.name):
-        with connected(url) as admin:
-            refuse_as_topic(admin, topic)
+def _existing_set(url: str, topic: Topic) -> Topic | None:
+    """The set that this is: it is bound to its topic, so it is created, and made whole, only through that."""
+    if set_of(topic.name) is None:
+        return None
+    with connected(url) as admin:
+        if is_set(admin, topic):
+            return verify(admin, topic)
+        refuse_as_topic(admin, topic)
+    return None
 
 
 def _check_kinds(url: object, topic: object) -> None:
@@ -145,6 +149,11 @@ def _refuse_other_size(admin: Admin, topic: Topic) -> None:
         raise TopicMismatch(
             f"Topic {topic.name!r} at {admin.place} does not have {topic.partitions} partitions, or was created by an earlier version, which "
             f"did not record how many. Use its real number; or delete it and create it again: cobalance topic delete {topic.name}"
+        )
+    if is_set(admin, topic):
+        raise TopicMismatch(
+            f"The queue set {topic.name!r} at {admin.place} has {size} partitions, not {topic.partitions}. It has what was published to its "
+            f"topic before that was deleted and created anew. Delete it, then create it again: cobalance topic delete {topic.name}"
         )
     raise TopicMismatch(
         f"Topic {topic.name!r} at {admin.place} has {size} partitions, not {topic.partitions}. Use that "
@@ -293,6 +302,7 @@ def _require_complete(admin: Admin, topic: Topic) -> None:
     admin.require_exchange(topic.name)
     first = attrs.evolve(topic, layout=1)
     if admin.has_exchange(first.marker):
+        require_bound(admin, topic)
         return
     remedy = (
         f"Try again in a moment. If it stays so, create it, with its real number of partitions: {creation(topic.name)}"

@@ -17,7 +17,7 @@ from cobalance.rabbitmq.topics.admin import LOOK_AHEAD, Admin, connected, creati
 from cobalance.rabbitmq.topics.broker import is_being_grown, newest_layout
 from cobalance.rabbitmq.topics.layouts import SETTLE_MS
 from cobalance.rabbitmq.topics.own_queues import own_among, recorded_size
-from cobalance.rabbitmq.topics.queue_sets import sets_marker, unbind_set
+from cobalance.rabbitmq.topics.queue_sets import bound_marker, is_set, sets_marker, unbind_set
 
 
 def delete_topic(url: str, name: str, *, force: bool = False) -> None:
@@ -58,6 +58,7 @@ def _delete_topic(admin: Admin, first: Topic, *, force: bool, is_opened: bool) -
         _delete_queues(admin, first.name, it.queues, kind)
         _delete_size(admin, it)
         if it.layout == first:
+            admin.delete_exchange(bound_marker(first))
             admin.delete_exchange(sets_marker(first.name))
             admin.delete_exchange(first.name)
         admin.delete_exchange(it.layout.marker)
@@ -67,7 +68,7 @@ def _close(admin: Admin, first: Topic, queues: list[str], *, is_opened: bool) ->
     """Nothing is published to the queues from here on. The exchange of a topic that was never opened has to stay."""
     if is_opened:
         admin.delete_exchange(first.name)
-    if (whose := set_of(first.name)) and admin.has_exchange(sets_marker(first.name)):
+    if (whose := set_of(first.name)) and is_set(admin, first):
         topic = Topic(whose[0], 1)
         unbind_set(admin, attrs.evolve(topic, layout=newest_layout(admin, topic.name)), queues)
 

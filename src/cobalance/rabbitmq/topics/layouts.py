@@ -23,6 +23,7 @@ from cobalance.rabbitmq.model.topic import partition_named
 from cobalance.rabbitmq.topics.admin import Admin, connected
 from cobalance.rabbitmq.topics.broker import current_layout
 from cobalance.rabbitmq.topics.own_queues import own_numbers
+from cobalance.rabbitmq.topics.queue_sets import bound_marker, is_set, require_bound
 from cobalance.rabbitmq.topics.queue_state import QueueState
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class LayoutSource:
         """What the last look found, if that left nothing to decide."""
         self._rests, self._rest_until = 0, 0.0
         """How often closed layouts were found empty in a row, and when to look at them again."""
+        self._is_set = False
+        """Whether it is a group's set, which cannot be grown, but lose its topic."""
         self._newest_since = time.monotonic()
         self._last: object = None
         """What the last look found, and for how many looks it has been so."""
@@ -98,13 +101,18 @@ class LayoutSource:
     def look(self, listed: Mapping[str, ResourceRow]) -> Look:
         """What to consume now, given the group's resources. Blocks; raises if RabbitMQ cannot be asked."""
         found, self._settled = self._settled, None
-        if found is None or not self._may_rest(listed) or not self._is_there(self._topic.newest_marker):
+        if found is None or not self._may_rest(listed) or not self._is_there(self._resting_marker):
             found = self._look(listed)
             is_settled = set(found.resources or ()) == set(self._topic.queue_names)
             self._rests = self._rests + 1 if is_settled else 0
             self._rest_until = time.monotonic() + REST_S.pause(self._rests)
         self._settled = found if self._rests else None
         return found
+
+    @property
+    def _resting_marker(self) -> str:
+        """The exchange that exists as long as everything is as it was found."""
+        return bound_marker(self._topic) if self._is_set else self._topic.newest_marker
 
     def _may_rest(self, listed: Mapping[str, ResourceRow]) -> bool:
         if not self.is_grown:
@@ -113,6 +121,8 @@ class LayoutSource:
 
     def _look(self, listed: Mapping[str, ResourceRow]) -> Look:
         with connected(self._url) as admin:
+            self._is_set = is_set(admin, self._topic)
+            require_bound(admin, self._topic)
             topic = current_layout(admin, self._topic)
             if topic.layout != self._topic.layout:
                 self._topic, self._newest_since, self._recount_at = topic, time.monotonic(), 0.0

@@ -3,19 +3,46 @@
 Each message in a queue goes to one consumer. So each further group has queues of its own, bound to the topic's exchange
 next to the others: the topic ``orders@audit`` is what the group audit gets of ``orders``, from the moment its queues
 were created.
+
+They get nothing any more once the topic's exchange was deleted, also if it is created again, and AMQP cannot be asked
+for bindings. So the set has a marker that goes with that exchange: one that is deleted with its last binding, which
+leads to the topic's exchange.
 """
 
 from collections.abc import Iterable
 
-from cobalance.errors import UsageError
+import attrs
+
+from cobalance.errors import TopicMissing, UsageError
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.model.topic import Topic, partition_named, set_of
-from cobalance.rabbitmq.topics.admin import Admin
+from cobalance.rabbitmq.topics.admin import Admin, creation
 
 
 def sets_marker(name: str) -> str:
     """The exchange that marks a topic as having queue sets, or as being one: AMQP cannot list them."""
     return f"{name}.sets"
+
+
+def bound_marker(own: Topic) -> str:
+    """The exchange that exists while the queues of a set are bound to its topic."""
+    return f"{own.marker}.bound"
+
+
+def is_set(admin: Admin, topic: Topic) -> bool:
+    """Whether this is a group's set, and not a topic that is called like one."""
+    return set_of(topic.name) is not None and admin.has_exchange(sets_marker(topic.name))
+
+
+def require_bound(admin: Admin, topic: Topic) -> None:
+    """Raises TopicMissing for a set whose queues get nothing of its topic."""
+    if is_set(admin, topic) and not admin.has_exchange(bound_marker(attrs.evolve(topic, layout=1))):
+        name, group = set_of(topic.name) or ("", "")
+        raise TopicMissing(
+            f"The queues that group {group!r} has of topic {name!r} at {admin.place} are not bound to it: the topic was deleted and created anew "
+            "since, or they were made by an earlier version, or not completely. Make them whole, so that they get what is published from then "
+            f"on: {creation(topic.name)}"
+        )
 
 
 def own_set(topic: Topic, group: str) -> Topic:
@@ -44,9 +71,10 @@ def mark_sets(admin: Admin, topic: Topic, own: Topic) -> None:
 
 
 def bind_set(admin: Admin, topic: Topic, own: Topic) -> None:
-    """Binds each queue of the set so that it gets what the topic's partition of the same number gets."""
+    """Binds each queue of the set so that it gets what the topic's partition of the same number gets, then its marker."""
     for partition, queue in enumerate(own.queues):
         admin.bind(queue, topic.name, topic.routing_key(partition))
+    admin.declare_attached(bound_marker(own), topic.name)
 
 
 def unbind_set(admin: Admin, topic: Topic, queues: Iterable[str]) -> None:
