@@ -28,7 +28,7 @@ def test_a_handler_alone() -> None:
     orders = Topic("orders", 12)
     delivery = Delivery.fake(b"{}", key="customer-1", headers={"source": "shop"}, topic=orders, message_id="order-7")
     partition = orders.partition_of("customer-1")
-    assert (delivery.queue, delivery.routing_key) == (f"orders-{partition}", str(partition))
+    assert (delivery.queue, delivery.routing_key) == (f"orders-{partition}", f"{partition}/12")
     assert (delivery.body, delivery.headers["source"], delivery.properties.message_id) == (b"{}", "shop", "order-7")
     assert delivery.key == "customer-1"
     assert (delivery.token, delivery.redelivered, delivery.offset, Delivery.fake("text").body) == (

@@ -12,7 +12,7 @@ from tests.consumers import Place, Seen, channel, new_topic, until
 from tests.names import unique
 
 from cobalance.errors import QueueMissing, UsageError
-from cobalance.rabbitmq import Delivery, Topic, grow_topic
+from cobalance.rabbitmq import Delivery, Topic, create_topic, delete_topic, grow_topic
 
 pytestmark = pytest.mark.anyio
 
@@ -123,6 +123,24 @@ async def test_a_topic_grows_while_deployments_overlap(
         grown = await anyio.to_thread.run_sync(grow_topic, here.amqp_url, orders.name, 4)
         await until(lambda: set(owners(here)) == {*grown.queue_names, legacy} and all(owners(here).values()))
         await until(lambda: sorted(row.kept for row in here.coordinator.members()) == [2, 3])
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+async def test_a_topic_that_is_made_anew_with_another_size(
+    partitions: int, here: Place, make_topic: Callable[[], Topic]
+) -> None:
+    """While a process lives that knows the former one, new ones start all the same, and all partitions are worked."""
+    former = make_topic()
+    async with consuming(here, former.name):
+        await until(lambda: set(owners(here)) == set(former.queue_names))
+        await anyio.to_thread.run_sync(lambda: delete_topic(here.amqp_url, former.name, force=True))
+        topic = await anyio.to_thread.run_sync(create_topic, here.amqp_url, Topic(former.name, partitions))
+        async with consuming(here, topic.name):
+            await until(lambda: all(owners(here).get(name) for name in topic.queue_names))
+    async with consuming(here, topic.name) as seen:
+        await until(lambda: set(owners(here)) == set(topic.queue_names))
+        here.publish(topic, "order", partition=partitions - 1)
+        assert await seen.wait(1) == ["order"]
 
 
 async def test_a_topic_by_its_name_in_a_list(here: Place, make_topic: Callable[[], Topic]) -> None:

@@ -36,7 +36,7 @@ def test_headers_that_a_publisher_has_made_up_are_not_taken_for_rabbitmq_s(made_
     names = ("x-delivery-count", "x-stream-offset", "x-cobalance-exchange", "x-cobalance-routing-key")
     delivery = Delivery.fake(headers=dict.fromkeys(names, made_up))
     assert (delivery.earlier_tries, delivery.offset) == (None, None)
-    assert (delivery.exchange, delivery.routing_key) == ("fake", "0")
+    assert (delivery.exchange, delivery.routing_key) == ("fake", "0/1")
 
 
 def test_no_handler_is_told_at_once() -> None:

@@ -14,15 +14,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import anyio
+import attrs
 import pika
 import pytest
 from pika import spec
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.exchange_type import ExchangeType
+from pika.exceptions import UnroutableError
 from pika.frame import Method
 
 from cobalance.errors import PublishFailed, TopicMismatch, TopicMissing, Unreachable, UsageError
-from cobalance.rabbitmq import AsyncPublisher, Publisher, Topic, create_topic, delete_topic
+from cobalance.rabbitmq import AsyncPublisher, Publisher, Topic, create_topic, delete_topic, grow_topic
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 WAIT_S = 60
@@ -132,6 +133,65 @@ def test_a_wrong_number_of_partitions(amqp_url: str, topic: Topic) -> None:
         pass
 
 
+def remade(url: str, topic: Topic, partitions: int) -> Topic:
+    """The topic, deleted and created anew with another number of partitions, and grown as often as it had been."""
+    delete_topic(url, topic.name, force=True)
+    made = create_topic(url, attrs.evolve(topic, partitions=partitions, layout=1))
+    return made if topic.layout == 1 else grow_topic(url, topic.name, partitions + 1)
+
+
+@pytest.mark.parametrize("partitions", [2, 6])
+@pytest.mark.parametrize("is_grown", [False, True])
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_topic_that_is_made_anew_with_another_size(
+    partitions: int, is_grown: bool, by_name: bool, amqp_url: str, topic: Topic
+) -> None:
+    """An idle publisher does not send keys elsewhere than others: it stops, or goes on with what it is given by name."""
+    before = grow_topic(amqp_url, topic.name, 5) if is_grown else topic
+    keys = [f"customer-{number}" for number in range(20)]
+    with Publisher(amqp_url, topic.name if by_name else before, unseen_failures="log") as publisher:
+        publisher.publish(keys[0], b"of the former")
+        after = remade(amqp_url, before, partitions)
+        sent = [publisher.publish(key, b"x", wait=False) for key in keys]
+        if by_name:
+            assert [it.result(WAIT_S) for it in sent] == [after.partition_of(key) for key in keys]
+            assert publisher.topic.partitions == after.partitions
+        for it in sent if not by_name else ():
+            failure = it.exception(WAIT_S)
+            assert isinstance(failure, PublishFailed)
+            assert failure.outcome == "not_executed"
+            assert f"has {after.partitions} partitions, not {before.partitions}" in str(failure)
+    assert sum(len(it) for it in stored(amqp_url, after).values()) == (len(keys) if by_name else 0)
+
+
+def test_a_program_that_knows_the_partition_alone(amqp_url: str, topic: Topic) -> None:
+    """Others may publish under its number. Both bindings go when the topic is grown."""
+    with broker(amqp_url) as channel:
+        channel.confirm_delivery()
+        for key in topic.routing_keys(1):
+            channel.basic_publish(topic.name, key, b"x", mandatory=True)
+        assert topic.routing_keys(1) == ("1/4", "1")
+        grown = grow_topic(amqp_url, topic.name, 5)
+        for key in topic.routing_keys(1):
+            with pytest.raises(UnroutableError):
+                channel.basic_publish(topic.name, key, b"x", mandatory=True)
+        for key in grown.routing_keys(1):
+            channel.basic_publish(topic.name, key, b"x", mandatory=True)
+    assert len(stored(amqp_url, topic)[1]) == len(stored(amqp_url, grown)[1]) == 2
+
+
+def test_a_topic_of_an_earlier_version(amqp_url: str, topic: Topic) -> None:
+    """Its queues were bound under the partition alone."""
+    with broker(amqp_url) as channel:
+        for partition in range(4):
+            channel.queue_unbind(topic.queue_names[partition], topic.name, topic.routing_key(partition))
+    with (
+        Publisher(amqp_url, topic) as publisher,
+        pytest.raises(PublishFailed, match=r"earlier version.*topic delete.*create it again"),
+    ):
+        publisher.publish("key", b"x")
+
+
 def test_an_unroutable_message(amqp_url: str, topic: Topic) -> None:
     """RabbitMQ would drop and confirm it; here it fails, and its neighbours do not."""
     with Publisher(amqp_url, topic) as publisher:
@@ -147,11 +207,11 @@ def test_an_unroutable_message(amqp_url: str, topic: Topic) -> None:
 
 def test_a_message_that_a_full_queue_refuses_fails(amqp_url: str) -> None:
     """A full queue that rejects publishes."""
-    full = Topic("publisher.full", 1)
+    full = create_topic(amqp_url, Topic("publisher.full", 1))
     with broker(amqp_url) as channel:
-        channel.exchange_declare(full.name, ExchangeType("direct"), durable=True)
+        channel.queue_delete(full.queue_names[0])
         channel.queue_declare(full.queue_names[0], arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
-        channel.queue_bind(full.queue_names[0], full.name, "0")
+        channel.queue_bind(full.queue_names[0], full.name, full.routing_key(0))
     try:
         with Publisher(amqp_url, full) as publisher:
             errors = [publisher.publish("a", b"x", wait=False).exception(WAIT_S) for _ in range(10)]

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 class Subscription:
     """The parts of a consumer group's source.
 
-    Processes with the same source have the same :attr:`id` and share one list; one member, the head, is elected to look
-    for what changes by itself.
+    Processes that found the same for the same source have the same :attr:`id` and share one list; one member, the head,
+    is elected to look for what changes by itself. Those that started before a topic was grown, and those that started
+    after that, have one each, of the same queues.
 
     Args:
         parts: a string in a list is a queue's name; alone it is a topic's.
@@ -88,7 +89,8 @@ class Subscription:
             self._fixed += topic.queue_names
         else:
             self._layouts.append(LayoutSource(topic, self._amqp_url, self._is_there))
-            self._words.append(f"topic {topic.name}")
+            # Each member declares these queues at first: those of a topic made anew with another size are another list.
+            self._words.append(f"topic {topic.name} {topic.routing_key(0)}")
         return topic.queues
 
     def describes(self, queue: str) -> bool:

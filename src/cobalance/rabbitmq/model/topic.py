@@ -62,7 +62,7 @@ def _valid_queue_type(_: object, __: object, value: str) -> None:
 class Topic:
     """A direct exchange and its partition queues `name-0` … `name-(N-1)`, all durable.
 
-    The routing key is the partition number.
+    The routing key is the partition's number and the number of partitions, as in ``3/12``.
 
     Choose four to eight times as many partitions as you expect processes: growing a topic (`grow_topic`) moves almost
     every key, and pauses the topic until everything it held before is processed.
@@ -149,7 +149,17 @@ class Topic:
         return Queue(f"{self.name}.dead", {"x-queue-type": self.queue_type}) if dead_letters else None
 
     def routing_key(self, partition: int) -> str:
-        """Returns the routing key for a partition."""
+        """Returns the routing key for a partition: ``3/12``, or ``v2.3/12`` once the topic was grown.
+
+        It names the size, so that it leads nowhere in a topic by this name that was made anew with another one.
+        """
+        return f"{self._number(partition)}/{self.partitions}"
+
+    def routing_keys(self, partition: int) -> tuple[str, str]:
+        """Returns all under which a partition's queue is bound; the second, its number, is for other programs."""
+        return self.routing_key(partition), self._number(partition)
+
+    def _number(self, partition: int) -> str:
         return str(partition) if self.layout == 1 else f"v{self.layout}.{partition}"
 
     def partition_of(self, key: bytes | str) -> int:

@@ -22,7 +22,7 @@ from pika.frame import Method
 from pika.spec import Basic, BasicProperties
 
 from cobalance.backoff import Backoff
-from cobalance.errors import CobalanceError, ServerError, Unreachable, UsageError
+from cobalance.errors import CobalanceError, ServerError, TopologyError, Unreachable, UsageError
 from cobalance.rabbitmq.model.outcomes import Failures
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.publish.confirms import Confirms, UnconfirmedMessage, refused, unconfirmed
@@ -377,22 +377,23 @@ class ConfirmChannel:
             self._go_on(None, lanes)
 
     def _find_layout(self, lanes: list[Lane]) -> None:  # on a thread of its own
-        returned = self._returned_messages
+        returned, found, mismatch = self._returned_messages, None, ""
         try:
-            found = newer_layout(self._url, self.topic, self._timeout_ms, lambda: returned.is_wanted)
+            found = newer_layout(self._url, self._asked_for, self.topic, self._timeout_ms, lambda: returned.is_wanted)
+        except TopologyError as error:
+            mismatch = str(error).removesuffix(".")
         except Exception as error:  # noqa: BLE001 -- the messages must not wait for ever
             logger.warning("the layout of topic %s could not be read: %s", self.topic.name, error)
-            found = None
-        self._connection.submit(lambda: self._go_on(found, lanes))
+        self._connection.submit(lambda: self._go_on(found, lanes, mismatch))
 
-    def _go_on(self, found: Topic | None, lanes: list[Lane]) -> None:
+    def _go_on(self, found: Topic | None, lanes: list[Lane], mismatch: str = "") -> None:
         if lanes is not self._lanes:
             return  # Returned messages were settled when the channel was lost.
         self._looking = False
         returned = self._returned_messages.take()
         if found is None:
             for message, why in returned:
-                self._settle(message, refused(message, why))
+                self._settle(message, refused(message, mismatch or why))
         else:
             logger.info("topic %s has %d partitions now", found.name, found.partitions)
             self._topic = found
@@ -400,7 +401,10 @@ class ConfirmChannel:
         self._write_held()
 
     def _returned(self, lane: Lane, method: Basic.Return, properties: BasicProperties, _: bytes) -> None:
-        why = f"no queue takes routing key {method.routing_key!r} of exchange {method.exchange!r} ({method.reply_text})"
+        why = (
+            f"no queue takes routing key {method.routing_key!r} of exchange {method.exchange!r} ({method.reply_text}): bind the partition's "
+            f"queue under it; or, if an earlier version created the topic, cobalance topic delete {method.exchange}, and create it again"
+        )
         lane.confirms.returned(properties.cluster_id or properties.message_id or "", why)
 
     def _lost(self, reason: str) -> None:

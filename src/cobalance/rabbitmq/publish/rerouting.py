@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from cobalance.rabbitmq.topics.admin import connected
-from cobalance.rabbitmq.topics.broker import current_layout, is_being_grown
+from cobalance.rabbitmq.topics.broker import is_being_grown, topic_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,18 +17,22 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 0.05
 
 
-def newer_layout(url: str, topic: Topic, timeout_ms: int, is_wanted: Callable[[], bool]) -> Topic | None:
+def newer_layout(
+    url: str, asked_for: Topic | str, topic: Topic, timeout_ms: int, is_wanted: Callable[[], bool]
+) -> Topic | None:
     """Waits for the layout that follows this one to open, and returns it; or that of a topic that was made anew.
 
-    None if none is being made, the messages are no longer wanted, or the timeout has passed.
+    None if none is being made, the messages are no longer wanted, or the timeout has passed. Blocks.
 
-    Blocks; raises if RabbitMQ cannot be asked.
+    Raises:
+        ServerError: RabbitMQ cannot be asked.
+        TopologyError: what there is now is not what was asked for.
     """
     give_up_at = time.monotonic() + timeout_ms / 1000
     with connected(url, timeout_ms) as admin:
         while True:
-            current = current_layout(admin, topic)
-            if current.layout != topic.layout:
+            current = topic_again(admin, asked_for, topic)
+            if (current.layout, current.partitions) != (topic.layout, topic.partitions):
                 return current
             if not is_being_grown(admin, topic) or not is_wanted() or time.monotonic() > give_up_at:
                 return None

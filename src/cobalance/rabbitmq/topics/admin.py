@@ -146,9 +146,11 @@ class Admin:
         self.call(queue.name, lambda c: c.queue_declare(queue.name, passive=True))  # Declaring alone would create it.
         self.declare(queue)
 
-    def bind(self, queue: Queue, exchange: str, routing_key: str) -> None:
+    def bind(self, queue: str, exchange: str, routing_keys: Iterable[str]) -> None:
         """Does nothing if it is already bound."""
-        self.call(queue.name, lambda c: c.queue_bind(queue.name, exchange, routing_key))
+        with self.channel(queue) as channel:
+            for key in routing_keys:
+                channel.queue_bind(queue, exchange, key)
 
     def delete(self, queue: str) -> None:
         """Deletes the queue and its messages; does nothing if it does not exist."""
@@ -251,9 +253,11 @@ class Admin:
         """Does nothing if the exchange does not exist."""
         self.call(name, lambda c: c.exchange_delete(name))
 
-    def unbind(self, queue: Queue, exchange: str, routing_key: str) -> None:
+    def unbind(self, queue: str, exchange: str, routing_keys: Iterable[str]) -> None:
         """Does nothing if the queue is not bound or does not exist."""
-        self.call(queue.name, lambda c: c.queue_unbind(queue.name, exchange, routing_key))
+        with self.channel(queue) as channel:
+            for key in routing_keys:
+                channel.queue_unbind(queue, exchange, key)
 
     def learn(self, name: str) -> Queue:
         """Finds out a queue's declaration.

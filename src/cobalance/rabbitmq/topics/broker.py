@@ -104,8 +104,8 @@ def open_layout(admin: Admin, topic: Topic) -> None:
         admin.declare(topic.dead_letter_queue)
     for queue in topic.queues:
         admin.declare(queue)
-    for partition, queue in enumerate(topic.queues):
-        admin.bind(queue, topic.name, topic.routing_key(partition))
+    for partition, name in enumerate(topic.queue_names):
+        admin.bind(name, topic.name, topic.routing_keys(partition))
     admin.declare_exchange(topic.size_marker, {})
     admin.declare_exchange(topic.newest_marker, {})
     admin.declare_exchange(topic.marker, {PARTITIONS_ARGUMENT: topic.partitions, LAYOUT_ARGUMENT: topic.layout})
@@ -180,10 +180,11 @@ def _incomplete(admin: Admin, layout: Topic, size: int | None, missing: int) -> 
     queue = f"{layout.prefix}-{missing}"
     number = "a number of partitions that is not known" if size is None else f"{size} partitions"
     remedy = f"create the topic again, as it was: {creation(layout.name, size)}"
-    if layout.layout > 1:
+    if layout.layout > 1 and size is not None:
+        keys = " and ".join(attrs.evolve(layout, partitions=size).routing_keys(missing))
         remedy = (
             f"declare it again, with the arguments of another queue of that layout, and bind it to exchange {layout.name} under its "
-            f"routing key, {layout.routing_key(missing)}"
+            f"routing keys, {keys}"
         )
     return QueueMissing(
         f"Queue {queue!r} or a later one was deleted: layout {layout.layout} of topic {layout.name!r} at {admin.place} was opened with "
@@ -279,6 +280,18 @@ def read(admin: Admin, name: str) -> Topic:
 def _limit(declared: int) -> int:
     """A negative limit is no limit to RabbitMQ 4, and no topic's."""
     return declared if 0 <= declared <= UNLIMITED else UNLIMITED
+
+
+def topic_again(admin: Admin, asked_for: Topic | str, known: Topic) -> Topic:
+    """The topic as it is now, to who knew it like this and asked for it by name, or as one of a certain size.
+
+    Raises:
+        TopicMissing, QueueMissing, TopicMismatch: there is no such topic now.
+    """
+    try:
+        return current_layout(admin, known)
+    except TopicMismatch:  # it was made anew
+        return _find(admin, asked_for) if isinstance(asked_for, str) else current_layout(admin, asked_for)
 
 
 def find_topic(url: str, name: str, *, timeout_ms: int = 10_000) -> Topic:

@@ -5,6 +5,8 @@ message gets past, and each queue is asked *again* before it is deleted. A messa
 and the topic stays closed: a publisher fails, which loses nothing, while a queue set could take a message alone.
 """
 
+from __future__ import annotations
+
 import time
 from itertools import chain
 
@@ -46,7 +48,7 @@ def _delete_topic(admin: Admin, first: Topic, *, force: bool, is_opened: bool) -
     if not force:
         for queue in queues:
             admin.refuse_in_use(queue)
-    _close(admin, first, queues, is_opened=is_opened)
+    _close(admin, first, layouts, is_opened=is_opened)
     if not force:
         time.sleep(SETTLE_MS / 1000)
         _refuse_what_came(admin, first.name, queues)
@@ -64,13 +66,14 @@ def _delete_topic(admin: Admin, first: Topic, *, force: bool, is_opened: bool) -
         admin.delete_exchange(it.layout.marker)
 
 
-def _close(admin: Admin, first: Topic, queues: list[str], *, is_opened: bool) -> None:
+def _close(admin: Admin, first: Topic, layouts: list[_Layout], *, is_opened: bool) -> None:
     """Nothing is published to the queues from here on. The exchange of a topic that was never opened has to stay."""
     if is_opened:
         admin.delete_exchange(first.name)
-    if (whose := set_of(first.name)) and is_set(admin, first):
-        topic = Topic(whose[0], 1)
-        unbind_set(admin, attrs.evolve(topic, layout=newest_layout(admin, topic.name)), queues)
+    size = next((it.size for it in layouts if it.layout == first), None)
+    if size and (whose := set_of(first.name)) and is_set(admin, first):  # one without a size was never bound
+        topic = Topic(whose[0], size, layout=newest_layout(admin, whose[0]))
+        unbind_set(admin, topic, attrs.evolve(first, partitions=size))
 
 
 def _refuse_what_came(admin: Admin, name: str, queues: list[str]) -> None:

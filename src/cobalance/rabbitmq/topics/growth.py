@@ -68,8 +68,8 @@ def grow_topic(url: str, name: str, partitions: int) -> Topic:
 
 def close_layout(admin: Admin, topic: Topic) -> None:
     """Removes the bindings: no message enters the layout's queues from here on."""
-    for partition, queue in enumerate(topic.queues):
-        admin.unbind(queue, topic.name, topic.routing_key(partition))
+    for partition, queue in enumerate(topic.queue_names):
+        admin.unbind(queue, topic.name, topic.routing_keys(partition))
 
 
 def prune_topic(url: str, name: str, *, management_url: str | None = None) -> dict[str, bool]:

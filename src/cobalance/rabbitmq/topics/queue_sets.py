@@ -9,13 +9,10 @@ for bindings. So the set has a marker that goes with that exchange: one that is 
 leads to the topic's exchange.
 """
 
-from collections.abc import Iterable
-
 import attrs
 
 from cobalance.errors import TopicMissing, UsageError
-from cobalance.rabbitmq.model.queues import Queue
-from cobalance.rabbitmq.model.topic import Topic, partition_named, set_of
+from cobalance.rabbitmq.model.topic import Topic, set_of
 from cobalance.rabbitmq.topics.admin import Admin, creation
 
 
@@ -72,16 +69,15 @@ def mark_sets(admin: Admin, topic: Topic, own: Topic) -> None:
 
 def bind_set(admin: Admin, topic: Topic, own: Topic) -> None:
     """Binds each queue of the set so that it gets what the topic's partition of the same number gets, then its marker."""
-    for partition, queue in enumerate(own.queues):
-        admin.bind(queue, topic.name, topic.routing_key(partition))
+    for partition, queue in enumerate(own.queue_names):
+        admin.bind(queue, topic.name, topic.routing_keys(partition))
     admin.declare_attached(bound_marker(own), topic.name)
 
 
-def unbind_set(admin: Admin, topic: Topic, queues: Iterable[str]) -> None:
-    """Undoes that for these queues."""
-    for name in queues:
-        if partition := partition_named(name):
-            admin.unbind(Queue(name), topic.name, topic.routing_key(partition[1]))
+def unbind_set(admin: Admin, topic: Topic, own: Topic) -> None:
+    """Undoes that."""
+    for partition, queue in enumerate(own.queue_names):
+        admin.unbind(queue, topic.name, topic.routing_keys(partition))
 
 
 def refuse_sets(admin: Admin, name: str) -> None:
