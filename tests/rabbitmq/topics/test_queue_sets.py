@@ -14,7 +14,7 @@ from tests.consumers import Place, Seen, channel, new_topic, until
 from tests.names import unique
 from tests.rabbitmq.topics.dying import dying
 
-from cobalance.errors import QueueMissing, TopicInUse, TopicMismatch, TopicMissing
+from cobalance.errors import QueueMissing, TopicInUse, TopicMismatch, TopicMissing, UsageError
 from cobalance.rabbitmq import (
     Delivery,
     Publisher,
@@ -200,3 +200,18 @@ async def test_who_consumes_a_set_is_told_that_its_topic_was_made_anew(
             publisher.publish("key", b"x")
         assert await seen.wait(1) == ["x"]
     delete_topic(here.amqp_url, own.name, force=True)
+
+
+def test_no_topic_is_called_like_a_marker_of_another_one(topic: Topic, amqp_url: str) -> None:
+    """``orders.sets`` kept ``orders`` from being grown, and went with it."""
+    ends = ("sets", "v1", "v2", "v1.2", "v2.3", "v1.2.newest", "v1.bound")
+    for end in ends:
+        with pytest.raises(UsageError, match="cannot be a topic's name"):
+            Topic(f"{topic.name}.{end}", 1)
+    others = [Topic(f"{topic.name}{end}", 1) for end in (".dead", ".changing", "-1", ".bound", ".newest")]
+    for other in others:
+        create_topic(amqp_url, other)
+    assert grow_topic(amqp_url, topic.name, 3) == verify_topic(amqp_url, topic)
+    for other in others:
+        delete_topic(amqp_url, other.name, force=True)
+    assert read_topic(amqp_url, topic.name).partitions == 3

@@ -41,6 +41,10 @@ def _valid_name(_: object, __: object, value: str) -> None:
     validate_name("topic", value)
     if re.search(r"\.v\d+(\.(bound|\d+(\.newest)?))?$", value):
         raise UsageError(f"{value!r} ends like the layouts of topics that were grown, so it cannot be a topic's name.")
+    if value.endswith(".sets"):
+        raise UsageError(
+            f"{value!r} ends like the exchange that marks a topic as having queue sets, so it cannot be a topic's name."
+        )
 
 
 def _valid_partitions(_: object, __: object, value: int) -> None:
