@@ -78,11 +78,12 @@ def journal_key(group: str, prefix: str = DEFAULT_PREFIX) -> str:
     return _key(prefix, group, "journal")
 
 
-def queues_key(prefix: str = DEFAULT_PREFIX) -> str:
-    """A hash shared by all groups under a prefix: broker and queue → the group that a member last joined to work it
-    (other_groups.py). Group scripts do not touch it, and only a warning depends on it.
+def queues_key(prefix: str, period: int) -> str:
+    """A hash shared by all groups under a prefix, for a period of time: broker and queue → the group that a member last
+    joined or stayed in to work it (other_groups.py, which says how long it lives). Group scripts do not touch it, and
+    only a warning depends on it.
     """
-    return _key(prefix, "queues", "worked-by")
+    return _key(prefix, "queues", f"worked-by:{period}")
 
 
 def groups_pattern(prefix: str = DEFAULT_PREFIX) -> str:

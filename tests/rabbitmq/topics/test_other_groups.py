@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
+import redis
 from tests.cli_process import cobalance
 from tests.consumers import SETTINGS, Seen, channel, new_topic, until
 from tests.names import unique
@@ -17,6 +20,9 @@ from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
 from cobalance.errors import TopicMissing, UsageError
 from cobalance.rabbitmq import Delivery, create_topic, delete_topic, grow_topic, read_topic
+from cobalance.rabbitmq.topics import other_groups
+
+DAY_S = 86_400
 
 pytestmark = pytest.mark.anyio
 
@@ -156,9 +162,28 @@ async def test_streams_are_anybodys(servers: Servers, caplog: pytest.LogCaptureF
 
 async def test_a_redis_that_does_not_let_us_look_says_nothing(servers: Servers, topic: Topic, monkeypatch: Any) -> None:
     """No warning is logged without evidence, and nothing is delayed."""
-    monkeypatch.setattr("cobalance.rabbitmq.topics.other_groups.queues_key", lambda _: "elsewhere:{queues}:worked-by")
+    monkeypatch.setattr("cobalance.rabbitmq.topics.other_groups.queues_key", lambda *_: "elsewhere:{queues}:worked-by")
     async with servers.member("billing", topic) as billing:
         await billing.wait_held()
+
+
+async def test_what_was_worked_is_forgotten(
+    redis_admin_url: str, topic: Topic, amqp_url: str, caplog: Any, monkeypatch: Any
+) -> None:
+    """Queues and groups come and go, and nobody says so: two weeks later Redis has nothing of them. Those who go on are known."""
+    now = [time.time()]
+    monkeypatch.setattr(other_groups, "time", SimpleNamespace(time=lambda: now[0]))
+    prefix, servers = unique("prefix"), Servers(redis_admin_url, amqp_url)
+    with redis.Redis.from_url(servers.redis_url) as it:
+        async with servers.member("billing", topic, key_prefix=prefix, settings=SETTINGS) as billing:
+            await billing.wait_held(*topic.queue_names)
+            (first,) = it.keys(f"{prefix}:1:{{queues}}:*")
+            assert 7 * DAY_S < it.ttl(first) <= 14 * DAY_S
+            now[0] += 7 * DAY_S
+            async with servers.member("audit", topic, key_prefix=prefix, settings=SETTINGS):
+                (warning,) = [it for it in warnings(caplog) if f"group {servers.named('audit')}: " in it]
+        assert len(it.keys(f"{prefix}:1:{{queues}}:*")) == 2
+    assert "billing" in warning
 
 
 def test_sets_follow_the_layout_and_keep_a_topic_from_being_grown(amqp_url: str) -> None:

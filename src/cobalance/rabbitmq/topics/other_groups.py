@@ -2,7 +2,8 @@
 
 On entering its group, a member writes the group's name to each of its queues in a hash that all groups of one Redis
 share, and reads the name that was there before. It repeats that now and then for the queues it holds, so that the group
-that was first notices, too, and queues found later are covered. Another group counts as active while it has a live
+that was first notices, too, and queues found later are covered. There is a hash for each week, which goes two weeks
+after it was last written to: queues and groups come and go, and nobody says so. Another group counts as active while it has a live
 member and the queue is among its resources; the remains of a group without members do not. A group in another Redis,
 under another key prefix or of an older version is not detected.
 """
@@ -10,6 +11,7 @@ under another key prefix or of an older version is not detected.
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -32,19 +34,26 @@ A_CALL = 200
 LOOK_EVERY = 6
 """How much rarer than looking for queues."""
 
+PERIOD_S = 7 * 86_400
+"""What a hash is for; longer than the longest pause between looks, six days. The one before is read as well."""
+
 MOST_NAMED = 3
 
 _SIGN = Script.of(
     "sign_queues",
     """
--- KEYS 1 broker and queue → group; ARGV 1 server identity, 2 group, 3… broker and queue. Returns who was there.
+-- KEYS broker and queue → group: 1 this period's, 2 the one's before; ARGV 1 server identity, 2 ms that it lives, 3 group,
+-- 4… broker and queue. Returns who was there.
 local unpack, signed = table.unpack or unpack, {}
-local before = redis.call('HMGET', KEYS[1], unpack(ARGV, 3))
-for i = 3, #ARGV do
+local before = redis.call('HMGET', KEYS[1], unpack(ARGV, 4))
+local earlier = redis.call('HMGET', KEYS[2], unpack(ARGV, 4))
+for i = 4, #ARGV do
+  before[i - 3] = before[i - 3] or earlier[i - 3]
   signed[#signed + 1] = ARGV[i]
-  signed[#signed + 1] = ARGV[2]
+  signed[#signed + 1] = ARGV[3]
 end
 redis.call('HSET', KEYS[1], unpack(signed))
+redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', redis.call('TIME')[1] * 1000 + ARGV[2]))
 return before
 """,
 )
@@ -89,10 +98,12 @@ def find_others(
 
 
 def _sign(ours: Coordinator, broker: str, queues: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    period = int(time.time() // PERIOD_S)
+    keys = [queues_key(ours.key_prefix, it) for it in (period, period - 1)]
     for start in range(0, len(queues), A_CALL):
         page = queues[start : start + A_CALL]
-        words = [ours.group, *(f"{broker} {name}" for name in page)]
-        before = ours.transport.call(_SIGN, [queues_key(ours.key_prefix)], words)
+        words: list[str | int | bytes] = [2 * PERIOD_S * 1000, ours.group, *(f"{broker} {name}" for name in page)]
+        before = ours.transport.call(_SIGN, keys, words)
         for name, other in zip(page, cast("list[bytes | None]", before), strict=True):
             yield name, None if other is None else bytes(other).decode()
 
