@@ -36,12 +36,6 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deletion, "SETTLE_MS", 0)
 
 
-def exists(url: str, queue: str) -> bool:
-    """Whether there is such a queue."""
-    with connected(url) as admin:
-        return admin.exists(queue)
-
-
 def first_of(url: str, queue: str) -> bytes:
     """Consumes and acknowledges the first message of a queue."""
     with channel(url) as it:
