@@ -10,7 +10,8 @@ import attrs
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
 from cobalance.rabbitmq.model.topic import Topic
-from cobalance.rabbitmq.topics.broker import create_topic, delete_topic
+from cobalance.rabbitmq.topics.broker import create_topic
+from cobalance.rabbitmq.topics.deletion import delete_topic
 from cobalance.settings import GroupSettings
 from proof.bench.peers.rabbitmq import QueuePublisher
 from proof.bench.peers.team import python
