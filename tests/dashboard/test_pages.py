@@ -51,17 +51,28 @@ Theme = Literal["light", "dark"]
 WITHIN_S = 30.0
 
 
+class Handler:
+    """Does not return from one message until the tests are over, whoever has it."""
+
+    def __init__(self) -> None:
+        self.are_over = threading.Event()
+
+    def __call__(self, order: Delivery) -> None:
+        if order.body == b"stuck":
+            self.are_over.wait()
+
+
 @pytest.fixture(scope="module")
-def churn() -> Iterator[Churn]:
+def handle() -> Handler:
+    return Handler()
+
+
+@pytest.fixture(scope="module")
+def churn(handle: Handler) -> Iterator[Churn]:
     """Members that consume, come, go and crash; one handler does not return."""
     broker = Broker(unique("dashboard"))
-    found, gate = Churn("billing", broker), threading.Event()
+    found = Churn("billing", broker)
     orders = broker.create_topic("orders", partitions=6)
-
-    def handle(order: Delivery) -> None:
-        if order.body == b"stuck":
-            gate.wait(100)
-
     first, second, _ = (found.join(orders, handle) for _ in range(3))
     broker.publish(orders, "customer-1", *[str(number) for number in range(20)])
     found.until(lambda: broker.is_empty(orders))
@@ -70,7 +81,7 @@ def churn() -> Iterator[Churn]:
     found.join(orders, handle)
     broker.publish(orders, "customer-2", "stuck", "waiting")
     yield found
-    gate.set()
+    handle.are_over.set()
     found.close()
 
 
@@ -274,12 +285,12 @@ def test_the_slider_goes_back_through_the_journal(page: Page, url: str) -> None:
     assert "created" in page.evaluate("document.querySelector('.changes').textContent")
 
 
-def test_what_happens_is_seen_without_loading_again(page: Page, url: str, churn: Churn) -> None:
+def test_what_happens_is_seen_without_loading_again(page: Page, url: str, churn: Churn, handle: Handler) -> None:
     """A member that joins appears, and so does what moved to it, with the cause."""
     show(page, url, "group")
     rows = "document.querySelectorAll('.side tbody tr').length"
     before = page.evaluate(rows)
-    joined = churn.join("orders", print)
+    joined = churn.join("orders", handle)
     until(page, f"{rows} === {before + 1}")
     show(page, url, "handovers")
     churn.leave(joined)

@@ -258,7 +258,7 @@ async def test_a_parked_message_may_be_settled(here: Place, first_ms: int) -> No
         it = Settling(here, topic, settle_2_at_3, retries=even)
         async with it.member:
             await it.seen.wait(4 if first_ms > 5 else 5)
-        assert it.seen.bodies.count("2") == 1
+        assert "2" not in it.seen.bodies[it.seen.bodies.index("3") :]
         assert bodies_in(here.amqp_url, topic.queue_names[0]) == (["4"] if first_ms > 5 else [])
 
 
