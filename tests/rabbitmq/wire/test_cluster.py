@@ -82,7 +82,9 @@ async def test_streams_have_what_was_confirmed_when_a_leader_died(cluster: Rabbi
     leaders = [cluster.leader_of(it) for it in topic.queue_names]
     leader = next(it for it in leaders if it is not first)
     led = [partition for partition, it in enumerate(leaders) if it is leader]
-    with Publisher(first.url, topic, unseen_failures="log") as publisher:
+    with Publisher(
+        first.url, topic.name, unseen_failures="log"
+    ) as publisher:  # by name, which does not tell their type
 
         def publish(numbers: range) -> None:
             for partition, number in product(range(topic.partitions), numbers):

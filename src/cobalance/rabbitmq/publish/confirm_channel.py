@@ -268,14 +268,15 @@ class ConfirmChannel:
             self._open_lane(lane, ready, ended)
 
     def _lanes_wanted(self) -> int:
-        if self.topic.queue_type != "stream" or not self._connection.server_version.startswith(AFFECTED):
+        may_be_streams = self.topic.queue_type == "stream" or isinstance(self._asked_for, str)  # a name tells no type
+        if not may_be_streams or not self._connection.server_version.startswith(AFFECTED):
             return 1
         wanted, allowed = self.topic.partitions, self._connection.channels_allowed
         if not allowed or allowed >= wanted:
             return wanted
         logger.warning(
-            "topic %s has %d streams, and RabbitMQ allows this connection %d channels: streams share them, so RabbitMQ %s may confirm messages "
-            "and lose them after a stream's leader has changed. Raise channel_max or the user's max-channels, or use RabbitMQ 4",
+            "topic %s has %d partitions, and RabbitMQ allows this connection %d channels: they share these, so if they are streams, RabbitMQ "
+            "%s may confirm messages and lose them after a stream's leader has changed. Raise channel_max or the user's max-channels, or use RabbitMQ 4",
             *(self.topic.name, wanted, allowed, self._connection.server_version),
         )
         return allowed
