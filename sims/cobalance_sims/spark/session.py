@@ -88,7 +88,7 @@ def spark_session(master: str | None = None, *, config: Mapping[str, str] | None
 
 def open_session(master: str | None = None, *, config: Mapping[str, str] | None = None) -> SparkSession:
     """Opens a session that the caller stops; see ``spark_session``."""
-    builder_of = _pyspark()
+    builder_of = imported_spark()
     target = find_target(master, os.environ)
     if not target.connect:
         os.environ["JAVA_HOME"] = str(find_java().home)
@@ -121,7 +121,12 @@ def find_target(master: str | None, environment: Mapping[str, str]) -> SparkTarg
     return SparkTarget("" if chosen else "local[*]")
 
 
-def _pyspark() -> type[SparkSession]:
+def imported_spark() -> type[SparkSession]:
+    """PySpark's class of sessions.
+
+    Raises:
+        SparkMissing: it, or what it needs of Python's, is not installed.
+    """
     try:
         import pandas as pd  # noqa: F401
         import pyarrow as pa  # noqa: F401
@@ -133,7 +138,7 @@ def _pyspark() -> type[SparkSession]:
 
 def _running(master: str | None) -> SparkSession | None:
     """The session of this process, if there is one."""
-    active = _pyspark().getActiveSession()
+    active = imported_spark().getActiveSession()
     if active is None or not master or master.startswith("sc://"):
         return active
     known = active.conf.get("spark.master", "")

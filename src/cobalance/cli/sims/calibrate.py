@@ -107,6 +107,7 @@ def calibrate(
     from cobalance_sims.verify import check
 
     check_folder(out)
+    spark.check()
     check_sources(events, spark.master)
     base = Churn.of(assume)
     if not (events or journal.group):

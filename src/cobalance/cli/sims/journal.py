@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from cobalance.cli.sims.places import check_groups
 from cobalance.cli.sims.spark_options import HERE, SparkOptions
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.open import DEFAULT_REDIS_URL, open_transport
-from cobalance.errors import UsageError
+from cobalance.errors import UnknownGroup, UsageError
 from cobalance_sims.spark.interruption import sigterm_interrupts, stop_wished
 from cobalance_sims.spark.journal_folder import CHECKPOINT, EVENTS, lost_its_place
 from cobalance_sims.spark.journal_options import DEFAULT_VARIABLE, JournalOptions
@@ -113,12 +113,22 @@ def journal(
 ) -> None:
     """Export the journals of groups from Redis to Parquet. Repeating the command continues where it stopped."""
     _check_folder(out)
+    spark.check()
     with sigterm_interrupts(), only_writer(out), _address(redis, spark.master) as address:
         settings = _settings(reading, redis, address, spark.master)
         if find_target(spark.master, os.environ).local and not follow:  # whoever follows, waits
-            check_groups(JournalOptions.read(settings))
+            _check_groups(settings)
         with spark.session() as session:
             _export(session, out, settings, every if follow else None)
+
+
+def _check_groups(settings: Mapping[str, str]) -> None:
+    from cobalance_sims.spark.journal_export import KEPT
+
+    try:
+        check_groups(JournalOptions.read(settings))
+    except UnknownGroup as error:
+        raise UnknownGroup(f"{error} {KEPT}") from None
 
 
 def _check_folder(out: str) -> None:

@@ -27,6 +27,16 @@ class SparkOptions:
         Parameter(negative="", show_default=False, help="KEY=VALUE, such as spark.driver.memory=4g; repeatable."),
     ] = ()
 
+    def check(self) -> None:
+        """Checks, before anything is read, that there is a PySpark here.
+
+        Raises:
+            SparkMissing: there is none; the message says what to install.
+        """
+        from cobalance_sims.spark import session
+
+        session.imported_spark()
+
     def session(self) -> AbstractContextManager[SparkSession]:
         """Opens a session with these options for the duration of a ``with``.
 

@@ -62,6 +62,7 @@ def verify(
     from cobalance_sims.verify.promise import page
 
     base, given = Churn.of(assume), dict(given_time(word, "--setting") for word in setting)
+    spark.check()
     check_sources([*before, *after], spark.master)
     with interruptible() as interrupted, spark.session() as session, quiet_interrupts(interrupted):
         selection = attrs.evolve(NO_JOURNAL, group=group)
