@@ -20,6 +20,7 @@ PACKAGE = Path(str(cobalance.__file__)).parent
 
 PURE = (
     "rabbitmq/partition/acks.py",
+    "rabbitmq/partition/tag_set.py",
     "rabbitmq/partition/actions.py",
     "rabbitmq/partition/arrivals.py",
     "rabbitmq/partition/backlog.py",
@@ -32,6 +33,7 @@ PURE = (
 ALLOWED = {
     "__future__",
     "attrs",
+    "bisect",
     "cobalance.backoff",
     "cobalance.coordinator.in_flight",
     "cobalance.errors",
