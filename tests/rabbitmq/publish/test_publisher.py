@@ -6,11 +6,13 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from random import Random
 from typing import Any
 
 import anyio
@@ -570,6 +572,45 @@ def test_a_call_that_fails_on_its_way_out_gives_its_place_back(
         monkeypatch.undo()
         publisher.publish("a", b"y")
     assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"y"]
+
+
+def test_a_call_that_is_interrupted_as_it_wakes_the_connections_thread(
+    amqp_url: str, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next call wakes it."""
+    with Publisher(amqp_url, topic, window=1) as publisher:
+        publisher.publish("a", b"x")
+        monkeypatch.setattr(publisher._channel._connection._loop, "add_callback_threadsafe", interrupt)
+        with pytest.raises(Interrupted):
+            publisher.publish("a", b"interrupted")
+        monkeypatch.undo()
+        publisher.publish("a", b"y")
+    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"x", b"y"]
+
+
+@pytest.mark.thorough
+def test_calls_that_are_interrupted_at_any_moment(amqp_url: str, topic: Topic) -> None:
+    """As time limits by SIGALRM do. Some hit the standard library at moments for which it has no remedy."""
+    before, random, stops = signal.signal(signal.SIGALRM, interrupt), Random(1), 0
+    try:
+        with Publisher(amqp_url, topic, window=8) as publisher:
+            give_up_at = time.monotonic() + WAIT_S
+            while stops < 2_000 and time.monotonic() < give_up_at:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00002, 0.0003))
+                    publisher.publish("a", b"x", wait=random.random() < 0.5)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except (Interrupted, RuntimeError):  # "cannot release un-acquired lock": a condition's
+                    stops += 1
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert publisher.flush()
+            assert not publisher._channel._unsettled
+            assert publisher._channel.window._free >= publisher._channel.window.most
+            publisher.publish("a", b"y")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert stops
 
 
 def test_a_callback_that_ends_its_thread(amqp_url: str, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:

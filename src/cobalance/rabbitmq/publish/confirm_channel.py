@@ -64,7 +64,7 @@ class ConfirmChannel:
         self._was_open, self._closed, self._process = False, False, 0
         self._lock = threading.Lock()  # guards the fields below and the messages' state; never held while calling out
         self._quiet = threading.Condition(self._lock)
-        self._unsettled = self._settled = 0
+        self._unsettled, self._settled = set[UnconfirmedMessage](), 0
         self._most_body = 0
         """The largest body that RabbitMQ accepts, once known."""
         # The rest belongs to the I/O thread.
@@ -187,16 +187,19 @@ class ConfirmChannel:
 
     def send(self, message: UnconfirmedMessage) -> Future[int]:
         """Sends the message after those sent before it, in the caller's place in the window; never blocks."""
-        with self._lock:
-            self._unsettled += 1
-        try:
-            message.partition = message.route(self.topic)
-            if not self._connection.submit(lambda: self._write(message)):
-                self._settle(message, refused(message, "the connection is gone"))
-        except BaseException:  # what a signal handler raises
-            self.withdraw(message)
-            raise
+        message.partition = message.route(self.topic)
+        self._unsettled.add(message)
+        if not self._connection.submit(lambda: self._write(message)):
+            self._settle(message, refused(message, "the connection is gone"))
         return message.outcome
+
+    def abandon(self, message: UnconfirmedMessage) -> bool:
+        """Withdraws a message whose `send` was interrupted. False if that had not begun to take its place."""
+        message.watched = True
+        if message in self._unsettled:
+            self.withdraw(message)
+            return True
+        return message.settled
 
     def withdraw(self, message: UnconfirmedMessage) -> None:
         """Settles the message when its time is up, unless it is settled; any thread, even if the I/O thread hangs."""
@@ -233,9 +236,9 @@ class ConfirmChannel:
             return
         with self._quiet:
             # A thread that keeps publishing does not keep the program from ending.
-            enough = self._settled + self._unsettled
+            enough = self._settled + len(self._unsettled)
             self._quiet.wait_for(lambda: not self._unsettled or self._settled >= enough, self._timeout_ms / 1000)
-            lost = self._unsettled
+            lost = len(self._unsettled)
         failure = self.failures.take()
         if lost:
             logger.error(
@@ -448,9 +451,11 @@ class ConfirmChannel:
                 message.outcome.set_exception(error)
         finally:  # whatever its callbacks raise
             with self._quiet:
-                self._unsettled -= 1
+                self._unsettled.discard(message)
                 self._settled += 1
                 self._quiet.notify_all()
+            if message.waited_for is not None:
+                message.waited_for.release()
 
 
 def _ms_until(moment: float) -> int:

@@ -1,7 +1,10 @@
 """Messages in flight to the broker, and the outcome of each."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from itertools import takewhile
+from threading import Lock
 
 import attrs
 
@@ -34,6 +37,10 @@ class UnconfirmedMessage:
     """Handed to the connection: from here on only the broker knows the outcome."""
     settled: bool = False
     """The outcome is decided."""
+    waited_for: Lock | None = attrs.field(default=None, repr=False)
+    """Held until the outcome is there. Who waits on the future itself holds its condition for a moment, and a signal handler that
+    raises just then leaves it held for ever: the publisher's thread would wait for it.
+    """
 
 
 class Confirms:

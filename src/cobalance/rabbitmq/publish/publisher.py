@@ -1,6 +1,8 @@
 """Publishes keyed messages to a topic, each confirmed by the broker."""
 
 import logging
+import threading
+import time
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from types import TracebackType
@@ -124,12 +126,15 @@ class Publisher(_Publishing):
         if not self._channel.ready:
             self._channel.open(self._timeout_ms)
         self._channel.check(message)
-        self._enter()
         message.watched = wait
-        outcome = self._channel.send(message)
-        if wait:
-            self._wait(message)
-            outcome.result()
+        if not wait:
+            return self._send(message)
+        message.waited_for = confirmed = threading.Lock()
+        confirmed.acquire()
+        outcome = self._send(message)
+        if not confirmed.acquire(timeout=self._timeout_ms / 1000):
+            self._channel.withdraw(message)
+        outcome.result()
         return outcome
 
     def flush(self) -> bool:
@@ -160,21 +165,20 @@ class Publisher(_Publishing):
         if failure is not None:
             logger.error("%s", failure)
 
-    def _enter(self) -> None:
-        turn = self._channel.window.enter()
+    def _send(self, message: UnconfirmedMessage) -> Future[int]:
+        """A signal handler may raise anywhere in here: then the message is not waited for, and takes no place."""
+        turn: Future[None] = Future()
+        give_up_at = time.monotonic() + self._timeout_ms / 1000
         try:
+            self._channel.window.enter(turn=turn)
             turn.result(self._timeout_ms / 1000)
-        except BaseException as error:  # what a signal handler raises, too
-            self._channel.window.give_up(turn)
-            if isinstance(error, TimeoutError):
+            return self._channel.send(message)
+        except BaseException as error:
+            if not self._channel.abandon(message):
+                self._channel.window.give_up(turn)
+            if isinstance(error, TimeoutError) and time.monotonic() >= give_up_at:
                 raise _no_room(self._timeout_ms) from None
             raise
-
-    def _wait(self, message: UnconfirmedMessage) -> None:
-        try:
-            message.outcome.exception(self._timeout_ms / 1000)
-        except TimeoutError:
-            self._channel.withdraw(message)
 
 
 class AsyncPublisher(_Publishing):

@@ -154,8 +154,8 @@ class BrokerConnection:
                 return False
             self._jobs.append(job)
             if not self._waking:
+                loop.add_callback_threadsafe(self._run_jobs)  # a signal handler may raise in there
                 self._waking = True
-                loop.add_callback_threadsafe(self._run_jobs)
         return True
 
     def call_later(self, delay_ms: float, job: Callable[[], None]) -> None:
