@@ -616,15 +616,17 @@ def test_calls_that_are_interrupted_at_any_moment(amqp_url: str, topic: Topic) -
 def test_a_callback_that_ends_its_thread(amqp_url: str, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
     """Not the publisher's: it is logged, others are told, and publishing goes on."""
     told = threading.Event()
-    with Publisher(amqp_url, topic, window=1) as publisher, caplog.at_level(logging.ERROR, "cobalance.rabbitmq"):
+    with Publisher(amqp_url, topic, window=2) as publisher, caplog.at_level(logging.ERROR, "cobalance.rabbitmq"):
         receive(publisher, spec.Connection.Blocked("low on memory"))
-        future = publisher.publish("a", b"x", wait=False)
+        future, behind = (publisher.publish("a", b"x", wait=False) for _ in range(2))
         future.add_done_callback(lambda _: sys.exit("by mistake"))
+        future.add_done_callback(lambda _: behind.add_done_callback(lambda _: sys.exit("again")))
         future.add_done_callback(lambda _: told.set())
         receive(publisher, spec.Connection.Unblocked())
         publisher.publish("a", b"y")
         assert told.wait(WAIT_S)
     assert "SystemExit: by mistake" in caplog.text
+    assert "SystemExit: again" in caplog.text
     with pytest.raises(SystemExit):  # on its own thread it ends what it means to
         future.add_done_callback(lambda _: sys.exit("on purpose"))
 

@@ -36,11 +36,12 @@ def is_gone(process: str) -> bool:
 
 
 def _here() -> str:
-    """The kernel since it was booted, the namespace of process ids, and the host's name, which two copies of one virtual
-    machine may not share.
+    """The kernel since it was booted, the namespaces of process ids and of the time since then, and the host's name, which
+    two copies of one virtual machine may not share.
     """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot} {Path('/proc/self/ns/pid').readlink()} {socket.gethostname()}"
+    namespaces = [Path(f"/proc/self/ns/{it}") for it in ("pid", "time")]  # that of time since Linux 5.6
+    return " ".join([boot, *(str(it.readlink()) for it in namespaces if it.is_symlink()), socket.gethostname()])
 
 
 def _has_ended(pid: int, started: str) -> bool:

@@ -41,7 +41,7 @@ class Outcome(Future[int]):
 
     def add_done_callback(self, fn: Callable[[Future[int]], Any]) -> None:
         """See `concurrent.futures.Future`. What `fn` raises is logged, `SystemExit` on the publisher's thread included."""
-        caller = threading.get_ident()
+        is_there = self.done()  # then it is called at once, in the caller's thread
 
         def call(outcome: Future[int]) -> None:
             try:
@@ -49,7 +49,7 @@ class Outcome(Future[int]):
             except Exception:
                 raise
             except BaseException:  # concurrent.futures lets it through, and others are still to be told
-                if threading.get_ident() == caller:
+                if is_there:
                     raise
                 log.exception("a callback of a published message's future has ended like a thread: it only ends itself")
 
