@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.faults.proxy import HOST, black_holes
+from tests.faults.proxy import HOST, FaultProxy, black_holes
 from tests.names import unique
 
 from cobalance.errors import Unreachable
@@ -56,13 +57,66 @@ def test_hosts_that_have_just_failed_come_last(url: str, monkeypatch: pytest.Mon
         pass
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Time that passes only in attempts."""
+    clock = SimpleNamespace(ms=1_000_000)
+    monkeypatch.setattr(hosts, "time", SimpleNamespace(monotonic=lambda: clock.ms / 1000))
+    monkeypatch.setattr(hosts, "monotonic_ms", lambda: clock.ms)
+    return clock
+
+
+REFUSES, SILENT = 0, 1 << 30
+
+
+def calls_until_connected(url: str, needs_ms: Callable[[str], int], clock: SimpleNamespace) -> int:
+    """How many calls of five seconds it takes, if a host needs so long; a second passes between them."""
+
+    def attempt(single: str, given_ms: int) -> None:
+        needed_ms = needs_ms(urlsplit(single).hostname or "")
+        clock.ms += min(needed_ms, given_ms)
+        if needed_ms > given_ms or needed_ms == REFUSES:
+            raise Unreachable("it does not work")
+
+    for number in range(1, 20):
+        until = clock.ms + 5_000
+        try:
+            hosts.first_that_works(url, attempt, 5_000)
+        except Unreachable as error:
+            why = str(error)
+        else:
+            return number
+        assert "None of the 5 hosts" in why
+        assert clock.ms <= until
+        clock.ms += 1_000
+    pytest.fail("it never connects")
+
+
+@pytest.mark.parametrize("slow_ms", [1_900, 4_900])
+def test_slow_hosts_are_given_the_time_they_need(url: str, clock: SimpleNamespace, slow_ms: int) -> None:
+    """None of them does with its share. They have failed then, and one of them is given the whole time."""
+    assert calls_until_connected(url, lambda _: slow_ms, clock) == 2
+
+
+def test_each_slow_host_has_its_turn(url: str, clock: SimpleNamespace) -> None:
+    """Four of the five answer nothing."""
+    assert calls_until_connected(url, lambda it: 4_900 if it == LIVING else SILENT, clock) <= 1 + 5
+
+
+def test_a_slow_host_is_given_the_time_of_those_that_refuse(url: str, clock: SimpleNamespace) -> None:
+    """They cost none."""
+    assert calls_until_connected(url, lambda it: 4_900 if it == LIVING else REFUSES, clock) <= 2
+
+
 def ask(url: str, timeout_ms: int) -> None:
     with connected(url, timeout_ms):
         pass
 
 
 def connect(url: str, timeout_ms: int) -> None:
-    BrokerConnection(url, "shared").connect(timeout_ms)
+    connection = BrokerConnection(url, "shared")
+    connection.connect(timeout_ms)
+    connection.close()
 
 
 @pytest.mark.parametrize(("module", "use"), [(admin, ask), (connection, connect)], ids=["ask", "connect"])
@@ -87,3 +141,24 @@ def test_the_time_to_connect_is_shared(
     assert len(given) == 4
     assert 100 < given[0] <= 200
     assert sum(given) <= 800
+
+
+@pytest.mark.parametrize("use", [ask, connect])
+def test_slow_hosts_are_connected_to(
+    amqp_url: str, monkeypatch: pytest.MonkeyPatch, use: Callable[[str, int], None]
+) -> None:
+    """A handshake takes six delays, which is more than a host's share."""
+    monkeypatch.setattr(hosts, "LEAST_MS", 10)
+    port = urlsplit(amqp_url).port
+    assert port is not None
+    with ExitStack() as stack:
+        slow = [stack.enter_context(FaultProxy(port)) for _ in range(3)]
+        for proxy in slow:
+            proxy.delay(100)
+        url = amqp_url.replace(f"{HOST}:{port}", ",".join(f"{HOST}:{it.port}" for it in slow))
+        with pytest.raises(Unreachable, match="None of the 3 hosts"):
+            use(url, 1_500)
+        for _ in range(5):  # one does, unless this machine is busy
+            with suppress(Unreachable):
+                return use(url, 1_500)
+        pytest.fail("it never connects")

@@ -194,7 +194,7 @@ def _ask(
     if api.hostname:
         return read(*_call(request, urlsplit(single_urls(amqp_url)[0]), api, timeout_ms))
     return first_that_works(
-        amqp_url, lambda url, _: read(*_call(request, *_beside(urlsplit(url), api), timeout_ms)), timeout_ms
+        amqp_url, lambda url, _: read(*_call(request, *_beside(urlsplit(url), api), timeout_ms)), timeout_ms, "HTTP"
     )  # the answer may be long, so each host is given the whole time
 
 

@@ -113,7 +113,7 @@ class BrokerConnection:
 
     def connect(self, timeout_ms: int = 10_000) -> None:
         """Connects to one of the URL's hosts. Blocks for at most the timeout, of which each host is given its share, and at
-        least a second.
+        least a second; see :func:`first_that_works`.
 
         Raises:
             Unreachable, AuthenticationRefused, VirtualHostMissing, NotRabbitMQ: what is wrong.
