@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -96,6 +96,27 @@ def test_a_call_asks_two_silent_nodes_at_most(master: PrivateRedis, silent: list
     assert rounds[0] == []  # the call itself was not answered
     assert all(len(it) == 2 and it[1] == master.port for it in rounds[1:])
     assert {it[0] for it in rounds[1:]} == set(silent)
+
+
+def test_the_listener_tries_silent_nodes_too(master: PrivateRedis, silent: list[int]) -> None:
+    """One that answers hints may be gone for good by now, while the others were only out of reach when they were asked. It comes
+    at every other turn still, so that no number of silent ones keeps hints away for long.
+    """
+    transport = ClusterTransport(cluster_url(master.port, *silent), call_timeout_ms=20_000)
+    coordinator = Coordinator(transport, unique("group"))
+    with closing(transport):
+        coordinator.create(SETTINGS)
+        transport.set_call_timeout(50)
+        with stopped(master):
+            for _ in range(1 + MANY):
+                with pytest.raises(Unreachable):
+                    coordinator.settings()
+        while (HOST, master.port) in transport._silent:
+            with suppress(Unreachable):
+                coordinator.settings()
+        tried = [transport.locate(0).address[1] for _ in range(2 * MANY)]
+    assert tried.count(master.port) == MANY
+    assert set(tried) == {master.port, *silent}
 
 
 def test_nodes_that_are_gone_are_forgotten(master: PrivateRedis) -> None:

@@ -124,11 +124,15 @@ class ClusterTransport:
         return RedisListener(self, on_hint)
 
     def locate(self, timeout_ms: int) -> RedisAddress:
-        """Rotates through the nodes, so that the listener leaves a dead one behind."""
+        """Rotates through the nodes, so that the listener leaves a dead one behind: those that answered, then one of the silent
+        ones, which may answer by now.
+        """
         del timeout_ms
         with self._lock:
-            nodes = sorted(self._current - self._silent or self._current)
-        return self._seeds[0].at(*nodes[next(self._turns) % len(nodes)])
+            silent = sorted(self._current & self._silent)
+            nodes = sorted(self._current - self._silent)
+        turn, place = divmod(next(self._turns), len(nodes) + bool(silent))
+        return self._seeds[0].at(*(nodes[place] if place < len(nodes) else silent[turn % len(silent)]))
 
     def set_call_timeout(self, timeout_ms: int) -> None:
         """Replaces the timeout of calls to all nodes; see :class:`RedisTransport`."""
