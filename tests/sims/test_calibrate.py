@@ -140,6 +140,13 @@ def test_false_expiries_prove_long_pauses() -> None:
     assert sum(it.covered_ms for it in told.values()) == 12_000_000 + 3 * (600_000 + SESSION_MS)
 
 
+def test_a_false_crash_proves_a_pause_without_a_session_timeout_before_it() -> None:
+    """Its connections were closed when it fell silent, and its session ended at once."""
+    returns = [Return(covered_ms=600_000, behind_ms=9_000, was_seen=True)]
+    told = pauses.with_returns({}, returns, SESSION_MS, HEARTBEAT_MS)
+    assert {bin_: it.count for bin_, it in told.items()} == histogram.histogram([9_000 - HEARTBEAT_MS])
+
+
 def test_handlers_are_read_from_totals() -> None:
     """Tenures report how many messages they handled and how long that took: mean, tail and arrival rate follow."""
     generator = np.random.default_rng(4)
@@ -248,7 +255,7 @@ def test_rates_stay_within_what_a_churn_can_have() -> None:
 
 def life(member: str, joined: int, gone: int | None = None, reason: str = "left", *, previous: str = "") -> Life:
     """One member of a group called g; it takes a second to leave."""
-    how = "" if gone is None else {"left": "left", "expired": "expired_member"}[reason]
+    how = "" if gone is None else "left" if reason == "left" else "expired_member"
     leaving = gone - 1_000 if gone is not None and how == "left" else None
     return Life(
         run="g",
@@ -293,6 +300,26 @@ def test_a_rolling_deploy_is_told_from_crashes_and_scaling() -> None:
     assert (found.crashes, found.restarted_ms) == (1, [5_000 - HEARTBEAT_MS // 2])
     assert len(group.ended("paused")) == 1
     assert (found.scaled_in, found.scaled_out, found.replaced_ms) == (1, 0, [])
+
+
+def test_a_death_that_was_seen_at_once_is_a_crash_then() -> None:
+    """Closed connections showed three deaths: they are dated when they were seen, not a session timeout before. A fourth
+    process was alive and came back.
+    """
+    died_ms = (1_000_000, 1_500_000, 2_000_000)
+    lives = [life(f"c{at}", 10, at, "crashed") for at in died_ms] + [life(f"d{at}", at + 4_000) for at in died_ms]
+    lives[0] = attrs.evolve(lives[0], gone="graced")
+    lives += [life("e", 10, 2_400_000, "crashed"), life("f", 2_403_000, previous="e")]
+    group = membership(lives, [window(3_600_000)])
+    assert [(it.how, it.is_static) for it in group.ends] == [
+        ("crashed", True),
+        ("crashed", False),
+        ("crashed", False),
+        ("paused", False),
+    ]
+    found = sort_out(group, SESSION_MS, HEARTBEAT_MS)
+    assert (found.crashes, found.restarted_ms) == (3, [4_000] * 3)
+    assert (found.deploys, found.scaled_in, found.scaled_out, found.replaced_ms) == ([], 0, 0, [])
 
 
 @pytest.mark.parametrize(

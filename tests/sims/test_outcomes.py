@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from cobalance_sims.histogram import bin_of
 from cobalance_sims.outcomes import Event, RunFacts, fold
 from cobalance_sims.outcomes.evenness import Evenness
@@ -105,6 +107,23 @@ def test_a_crash_heals_when_the_last_resource_is_owned_again() -> None:
     told = fold(known, "x", SIM).outcome_dict()
     assert (told["heal_ms"], told["duplicates_at_risk"], told["false_expiries"]) == ([7_600], 8, 0)
     assert fold(known[:-1], "x", SIM).outcome_dict()["unhealed"] == 1
+
+
+@pytest.mark.parametrize("reason", ["expired", "crashed"])
+def test_a_crash_of_a_member_whose_place_is_kept_heals(reason: str) -> None:
+    """Whether its session ended or its closed connections showed its death: it has healed when its heir is there."""
+    story = (
+        ("joined", 0, {"member": "a.1", "reason": "-"}),
+        ("added", 0, {"resource": "r0"}),
+        tenure(GRANT, 0, "r0", "a.1", 1),
+        ("graced", 9_000, {"member": "a.1", "reason": reason}),
+        ("joined", 9_700, {"member": "b.1", "reason": "-"}),
+        tenure("inherited", 9_700, "r0", "a.1", 1),
+        tenure(GRANT, 9_700, "r0", "b.1", 2, after=1),
+        ("left", 9_700, {"member": "a.1", "reason": "inherited"}),
+    )
+    it = fold(events(*story), "x", JOURNAL).outcome_dict()
+    assert (it["crashes"], it["heal_ms"], it["unhealed"], it["leaves"]) == (1, [700], 0, 0)
 
 
 def test_a_halted_resource_is_an_operators_matter() -> None:

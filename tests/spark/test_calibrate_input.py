@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cobalance.cli.app import run as main
+from cobalance_sims.calibrate.pauses import Return
 from cobalance_sims.calibrate.source import from_parquet
 from cobalance_sims.calibrate.tallies import tallies
 from cobalance_sims.outcomes import Event
@@ -65,6 +66,22 @@ def test_what_a_repair_took_back_is_not_tallied(spark: SparkSession, tmp_path: P
     assert (found.drains["r1"].count, found.drains["r2"].count) == (1, 1)
     assert [(it.member, it.gone) for it in found.lives] == [("a.1", ""), ("b.1", "")]
     assert (found.windows[0].events, found.windows[0].missing) == (10, 0)
+
+
+def test_members_that_came_back_are_found_however_their_session_ended(spark: SparkSession, tmp_path: Path) -> None:
+    """By the timeout, or at once since their connections were closed."""
+    folder = export(tmp_path, "orders", "session_ms 20000")
+    told = [
+        Event("orders", JOURNAL, "4-0", 5, "expired_member", 10_000, member="a.1", reason="crashed"),
+        Event("orders", JOURNAL, "4-1", 6, "expired_member", 12_000, member="b.1", reason="expired"),
+        Event("orders", JOURNAL, "5-0", 7, "joined", 13_000, member="a.2", reason="a.1"),
+        Event("orders", JOURNAL, "5-1", 8, "joined", 14_000, member="b.2", reason="b.1"),
+    ]
+    pq.write_table(pa.Table.from_struct_array(struct_array(EVENT, told)), folder / "events" / "part-1.parquet")
+    assert tallies(from_parquet(spark, [str(folder)])).returns == [
+        Return(12_000, 3_000, was_seen=True),
+        Return(12_000, 2_000, was_seen=False),
+    ]
 
 
 def test_settings_are_those_that_all_groups_have(spark: SparkSession, tmp_path: Path) -> None:

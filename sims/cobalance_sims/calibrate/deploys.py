@@ -46,8 +46,8 @@ class Turnover:
     replaced_ms: list[int]
     """For each graceful end outside deploys whose place was taken: how long that took."""
     restarted_ms: list[int]
-    """The same for crashes, counted from the death: on average half a heartbeat interval after the member was last heard,
-    which was a session timeout before its expiry.
+    """The same for crashes, counted from the death. That is when closed connections showed it, or else half a heartbeat
+    interval, on average, after the member was last heard, which was a session timeout before its expiry.
     """
     crashes: int
     scaled_in: int
@@ -56,7 +56,7 @@ class Turnover:
 
 def sort_out(group: SessionHistory, session_timeout_ms: int, heartbeat_interval_ms: int) -> Turnover:
     """Crashes keep their successors, deploys get theirs, and what is left of both are single replacements and scaling."""
-    crashed = [_Vacancy(it, it.at_ms - session_timeout_ms) for it in group.ended("crashed")]
+    crashed = [_Vacancy(it, it.at_ms - (0 if it.was_seen else session_timeout_ms)) for it in group.ended("crashed")]
     left = [_Vacancy(it, it.at_ms) for it in group.ended("left")]
     _fill([*crashed, *left], group.starts)
     restarted = [it for it in crashed if it.successor is not None]
@@ -76,7 +76,7 @@ def sort_out(group: SessionHistory, session_timeout_ms: int, heartbeat_interval_
     return Turnover(
         deploys=deploys,
         replaced_ms=[it.down_ms for it in replaced],
-        restarted_ms=[max(it.down_ms - half_ms, 1) for it in restarted],
+        restarted_ms=[max(it.down_ms - (0 if it.end.was_seen else half_ms), 1) for it in restarted],
         crashes=len(crashed),
         scaled_in=len(singles) - len(replaced),
         scaled_out=len(free),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from cobalance.settings import HOUR_MS
+from cobalance_sims.outcomes.crashes import SEEN, UNSAID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,6 +35,8 @@ class SessionEnd:
     """How long it took to leave, as far as that was seen."""
     begun_at_ms: int | None = None
     """When its process joined first; ``None`` if that was not seen."""
+    was_seen: bool = False
+    """Whether its closed connections showed its end at once, so that no session timeout lies before it."""
 
 
 @attrs.frozen
@@ -112,7 +115,7 @@ def _end(life: Life, back_at_ms: int | None, begun_at_ms: int | None) -> Session
     how: How = "left"
     if life.reason == "replaced":
         how = "replaced"
-    elif life.reason == "expired":
+    elif life.reason in UNSAID:
         how = "crashed" if back_at_ms is None else "paused"
     leaving_ms = 0 if life.leaving_at_ms is None else at_ms - life.leaving_at_ms
-    return SessionEnd(life.run, at_ms, how, life.gone == "graced", leaving_ms, begun_at_ms)
+    return SessionEnd(life.run, at_ms, how, life.gone == "graced", leaving_ms, begun_at_ms, life.reason == SEEN)

@@ -11,8 +11,9 @@ likelihood of all reports; its maximum over rate, median and sigma is the estima
 where that is far likelier. Few reports are taken together with what was assumed, which they move as far as they
 contradict it. Lateness below ``NOTICED_MS`` is put down to the network.
 
-A member that expired and came back was silent for the session timeout and until it was back. Its successor would report
-that, unless it ends first; so the expiry itself is the report, and that of the successor is left out.
+A member that expired and came back was silent until it was back, and for the session timeout before it expired, unless
+its closed connections ended its session at once. Its successor would report that, unless it ends first; so the expiry
+itself is the report, and that of the successor is left out.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class Return:
     """From its last report, or its join, until it was back."""
     behind_ms: int
     """From its expiry until it was back."""
+    was_seen: bool = False
+    """Whether its closed connections ended its session at once, rather than a silence as long as the session timeout."""
 
 
 @attrs.frozen(kw_only=True)
@@ -95,7 +98,7 @@ def with_returns(
     """The reports, with one for each member that expired and came back."""
     found = dict(told)
     for it in returns:
-        bin_ = histogram.bin_of(max(session_ms + it.behind_ms - interval_ms, 0))
+        bin_ = histogram.bin_of(max((0 if it.was_seen else session_ms) + it.behind_ms - interval_ms, 0))
         before = found.get(bin_, LatenessReports(0, 0))
         found[bin_] = LatenessReports(before.count + 1, before.covered_ms + it.covered_ms)
     return found

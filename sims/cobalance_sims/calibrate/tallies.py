@@ -18,6 +18,7 @@ from cobalance_sims import histogram
 from cobalance_sims.calibrate.pauses import LatenessReports, Return
 from cobalance_sims.calibrate.sample import DurationSample
 from cobalance_sims.outcomes import Event
+from cobalance_sims.outcomes.crashes import SEEN, UNSAID
 from cobalance_sims.outcomes.repairs import AFTER, undone
 from cobalance_sims.records import EVENT
 from cobalance_sims.spark.errors import spark_errors
@@ -288,7 +289,7 @@ def _returns(events: DataFrame) -> list[Return]:
     from pyspark.sql import functions as F  # noqa: N812
 
     back = events.where(_came_back()).select("run", F.col("reason").alias("member"), F.col("at_ms").alias("back_ms"))
-    expired = F.col("kind").isin("expired_member", "graced") & (F.col("reason") == "expired")
+    expired = F.col("kind").isin("expired_member", "graced") & F.col("reason").isin(*sorted(UNSAID))
     rows = (
         events.where((F.col("kind") == "joined") | F.col("late_ms").isNotNull() | expired)
         .withColumn("told_ms", F.lag("at_ms").over(_by_seq("run", "member")))
@@ -296,9 +297,9 @@ def _returns(events: DataFrame) -> list[Return]:
         .join(back, ["run", "member"])
         .where("back_ms >= at_ms")
         .orderBy("run", "seq")
-        .selectExpr("back_ms - told_ms AS covered_ms", "back_ms - at_ms AS behind_ms")
+        .selectExpr("back_ms - told_ms AS covered_ms", "back_ms - at_ms AS behind_ms", "reason")
     )
-    return [Return(row["covered_ms"], row["behind_ms"]) for row in rows.collect()]
+    return [Return(row["covered_ms"], row["behind_ms"], row["reason"] == SEEN) for row in rows.collect()]
 
 
 Settings = dict[str, int | str]

@@ -9,10 +9,16 @@ import attrs
 if TYPE_CHECKING:
     from cobalance_sims.outcomes.event import Event
 
+SEEN = "crashed"
+"""Why a session ended whose member was seen to be dead: the broker told of its closed connections."""
+
+UNSAID = frozenset({"expired", SEEN})
+"""Why a session ends that its member did not end. ``expired``: it was silent for the session timeout."""
+
 
 @attrs.define(eq=False)
 class Expiry:
-    """A session that expired."""
+    """A session that its member did not end."""
 
     member: str
     since_ms: int

@@ -10,7 +10,7 @@ import attrs
 from cobalance.ownership import BEGINNINGS, ENDINGS
 from cobalance.settings import STORED_NAMES
 from cobalance_sims.outcomes import tenures
-from cobalance_sims.outcomes.crashes import Crashes
+from cobalance_sims.outcomes.crashes import UNSAID, Crashes
 from cobalance_sims.outcomes.evenness import Evenness
 from cobalance_sims.outcomes.event import Event
 from cobalance_sims.outcomes.repairs import undone
@@ -160,7 +160,7 @@ class Fold:
         self._meet(member)
         self._members[member] = "graced"
         self._tally.counts["leaves"] += event.reason == "left"
-        if event.reason == "expired":
+        if event.reason in UNSAID:
             self._crashes.expired(event, self._had.get(member, set()))
 
     def _expired_member(self, event: Event) -> None:
