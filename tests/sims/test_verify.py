@@ -14,6 +14,7 @@ from tests.sims.test_tune import DEPLOYS
 
 from cobalance.cli.app import run as main
 from cobalance.cli.sims.tune import REFUSED
+from cobalance.cli.sims.verify import CODES
 from cobalance.settings import GroupSettings
 from cobalance_sims.calibrate.calibration import Calibration, calibrate
 from cobalance_sims.calibrate.parameter import rate
@@ -179,3 +180,20 @@ def test_a_promise_that_did_not_come_true_is_told_with_what_has_changed() -> Non
     kept = attrs.evolve(broken, check=check(calibration(), predicted, predicted), drifts=[])
     assert kept.came_true
     assert page(kept).startswith("THE PROMISE CAME TRUE")
+
+
+def test_a_journal_that_tells_nothing_keeps_no_promise(tmp_path: Path) -> None:
+    """One entry: no figure can be compared. That is neither a success nor a failure, here and in the predictive check."""
+    given = {"churn": FROZEN.table(), "seed": 3, "checks": "none", **attrs.asdict(SETTINGS)}
+    one = run_row(given).events[8:9]
+    checked = check(calibration(), [outcome_of(one, "g", WARM_MS)], journals(FROZEN, 0, 30))
+    nothing = Promise(before=SETTINGS, after=SETTINGS, were={}, check=checked, drifts=[])
+    assert not nothing.came_true
+    assert page(nothing).startswith("WHETHER THE PROMISE CAME TRUE CANNOT BE TOLD")
+    assert checking.page(checked).startswith("PREDICTIVE CHECK: NOTHING COULD BE COMPARED")
+    kept = attrs.evolve(nothing, check=check(calibration(), journals(FROZEN, 0, 30), journals(FROZEN, 0, 30)))
+    broken = attrs.evolve(kept, check=check(calibration(), journals(FROZEN, 0, 30), journals(STEADY_PAUSES, 100, 30)))
+    assert [CODES[it.outcome] for it in (kept, broken, nothing)] == [0, 5, 6]
+    write(calibration(), tmp_path)
+    checking.write(checked, tmp_path)
+    assert [find(str(tmp_path)).is_compared, find(str(tmp_path)).mismatches] == [False, []]

@@ -43,6 +43,11 @@ class ChurnSource:
         return not any(self.bases.get(name) == "assumed" for name in ("messages_per_s", "handle_ms"))
 
     @property
+    def is_compared(self) -> bool:
+        """Whether the journal had enough of any figure to compare the churn with it."""
+        return any(it["agreement"] != "unknown" for it in self.check.get("figures", ()))
+
+    @property
     def mismatches(self) -> list[str]:
         """In what the churn does not do what its journal shows."""
         return [str(it) for it in self.check.get("mismatches", ())]

@@ -30,6 +30,11 @@ class Check:
     mismatches: list[str]
     """A sentence for each figure that differs, which names the parameters to blame."""
 
+    @property
+    def is_compared(self) -> bool:
+        """Whether there was enough of any figure to compare it."""
+        return any(it.agreement != "unknown" for it in self.comparisons)
+
 
 def check(calibration: Calibration, observed: Sequence[Outcome], predicted: Sequence[Outcome]) -> Check:
     """Compares.
@@ -90,6 +95,8 @@ def page(it: Check) -> str:
     """For people."""
     if it.mismatches:
         head = ["PREDICTIVE CHECK: THE CHURN DOES NOT DO WHAT ITS JOURNAL SHOWS", *it.mismatches]
+    elif not it.is_compared:
+        head = ["PREDICTIVE CHECK: NOTHING COULD BE COMPARED, as the journal is too short: collect a longer one."]
     else:
         head = ["PREDICTIVE CHECK: simulated, the churn does what its journal shows."]
     return "\n".join([*head, "", *figures_table(it.comparisons), f"{it.runs} runs under the settings in force.", ""])

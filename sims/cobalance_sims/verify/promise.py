@@ -7,7 +7,7 @@ another life could not come true.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from cobalance.settings import GroupSettings
     from cobalance_sims.calibrate.calibration import Calibration
     from cobalance_sims.verify.as_journal import Outcome
+
+PromiseOutcome = Literal["kept", "broken", "unknown"]
+
+_HEADS: dict[PromiseOutcome, str] = {
+    "kept": "THE PROMISE CAME TRUE",
+    "broken": "THE PROMISE DID NOT COME TRUE",
+    "unknown": "WHETHER THE PROMISE CAME TRUE CANNOT BE TOLD: the journal from after is too short. Collect a longer one.",
+}
 
 
 @attrs.frozen
@@ -48,9 +56,16 @@ class Promise:
     drifts: list[Drift]
 
     @property
+    def outcome(self) -> PromiseOutcome:
+        """It came true if some figure could be compared, and none differs."""
+        if self.check.mismatches:
+            return "broken"
+        return "kept" if self.check.is_compared else "unknown"
+
+    @property
     def came_true(self) -> bool:
-        """Whether no figure differs."""
-        return not self.check.mismatches
+        """Whether it is known to have come true."""
+        return self.outcome == "kept"
 
 
 def drifts(before: Calibration, after: Calibration) -> list[Drift]:
@@ -68,8 +83,7 @@ def figures_of(outcomes: Sequence[Outcome]) -> dict[str, float | None]:
 
 def page(it: Promise) -> str:
     """For people."""
-    said = "THE PROMISE CAME TRUE" if it.came_true else "THE PROMISE DID NOT COME TRUE"
-    lines = [said, *it.check.mismatches]
+    lines = [_HEADS[it.outcome], *it.check.mismatches]
     if it.drifts:
         lines += ["The group lives otherwise than it did:", *(f"  {drift}" for drift in it.drifts)]
     else:

@@ -208,6 +208,8 @@ def _mismatched(source: ChurnSource) -> list[str]:
     """Why no figure above is to be believed."""
     if source.bases and not source.check:
         return ["The churn was not checked against its journal: run cobalance sims calibrate again.\n"]
+    if source.bases and not source.is_compared:
+        return ["The churn could not be compared with its journal, which is too short: collect a longer one.\n"]
     return [f"DESPITE A MISMATCH: {it}\n" for it in source.mismatches]
 
 

@@ -26,7 +26,9 @@ from cobalance_sims.spark.interruption import interruptible, quiet_interrupts
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from cobalance_sims.verify.promise import Promise
+    from cobalance_sims.verify.promise import Promise, PromiseOutcome
+
+CODES: dict[PromiseOutcome, int] = {"kept": OK, "broken": REFUSED, "unknown": 6}
 
 EPILOGUE = """\
 Export the journal before the settings are changed, and again some time later with --since that moment:
@@ -36,7 +38,8 @@ Export the journal before the settings are changed, and again some time later wi
     cobalance sims journal --group orders --since 24h --out J2
     cobalance sims verify --before J1 --after J2
 
-Exit codes: 0 what was promised came true, 1 it failed, 2 wrong usage, 5 it did not come true.
+Exit codes: 0 what was promised came true, 1 it failed, 2 wrong usage, 5 it did not come true,
+6 the events from after are too few to tell.
 """
 
 app = App(name="verify", help_epilogue=EPILOGUE, help_format="plaintext")
@@ -69,7 +72,7 @@ def verify(
         with events_of(session, before, selection) as old, events_of(session, after, selection) as new:
             found = _verified(old, new, base, given, in_force)
     sys.stdout.write(page(found))
-    return OK if found.came_true else REFUSED
+    return CODES[found.outcome]
 
 
 def _verified(
