@@ -104,7 +104,9 @@ class MemberDescription:
     subscription: str
     """The id of a :class:`SubscriptionDescription`."""
     handled: int | None = None
-    """How often its handlers have run so far. None if it has not said so; always to ``describe``, which asks Redis only."""
+    """How many messages it has acknowledged so far, dead-lettered ones included. None if it has not said so; always to
+    ``describe``, which asks Redis only.
+    """
 
     @property
     def host(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import anyio
@@ -14,7 +15,7 @@ from tests.cli_process import cobalance
 from tests.consumers import Place, until
 from tests.operate.described import group, member
 
-from cobalance import Delivery, GroupAdmin, Topic
+from cobalance import Batch, Delivery, GroupAdmin, Topic
 from cobalance.description import Backlog, GroupDescription
 from cobalance.errors import InvalidSettings
 from cobalance.operate.desired import Desired, Scaling, ScalingSettings
@@ -157,7 +158,7 @@ def test_settings_out_of_range(given: dict[str, int]) -> None:
 
 @pytest.mark.anyio
 async def test_on_real_servers(here: Place, topic: Topic) -> None:
-    """What members say of their handlers is counted, over handovers too; the command and the page agree."""
+    """What members say they have acknowledged is counted, over handovers too; the command and the page agree."""
 
     async def handle(_: Delivery) -> None:
         await anyio.lowlevel.checkpoint()
@@ -182,3 +183,29 @@ async def test_on_real_servers(here: Place, topic: Topic) -> None:
     found = json.loads(told.out)
     assert (told.code, found["present"], found["members"], found["lag"]) == (0, 1, 1, 0)
     assert found["done_per_s"] == found["in_per_s"] == 0
+
+
+@pytest.mark.anyio
+async def test_messages_are_counted_and_not_runs_of_handlers(here: Place, topic: Topic) -> None:
+    """A batch is as many as its messages, and a message that is tried again is one; as the lag counts them."""
+    tries: Counter[bytes] = Counter()
+
+    async def handle(batch: list[Delivery]) -> None:
+        await anyio.lowlevel.checkpoint()
+        tries.update([it.body for it in batch])
+        if any(it.body == b"5" and tries[it.body] < 4 for it in batch):
+            raise ValueError("tried again")
+
+    with GroupAdmin(here.redis_url, amqp_url=here.amqp_url) as admin:
+
+        def handled() -> list[int]:
+            return sorted(it.handled or 0 for it in admin.snapshot(here.group).members)
+
+        here.publish(topic, *range(12))
+        here.publish(topic, 12, partition=1)
+        async with here.member(topic, handle, batch=Batch(most=10), retries=9) as one:
+            await one.wait_held(*topic.queue_names)
+            await until(lambda: handled() == [13])
+            here.publish(topic, 5)
+            await until(lambda: handled() == [14])
+    assert tries[b"5"] > 2

@@ -33,7 +33,7 @@ class InFlightReport:
     is_complete: bool = True
     """Whether held resources that are not listed have nothing in flight."""
     handled: int | None = None
-    """How often its handlers have run so far; None if it does not say."""
+    """How many messages it has acknowledged so far; None if it does not say."""
 
     def of(self, resource: str) -> InFlight | None:
         """The messages of one resource in flight; None if unknown."""

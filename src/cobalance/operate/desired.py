@@ -71,7 +71,7 @@ class Desired:
     in_per_s: float | None
     """Messages that came in."""
     done_per_s: float | None
-    """Messages that handlers ran for."""
+    """Messages that were acknowledged."""
     per_member_per_s: float | None
     """What one member gets done that has work throughout, or at least: the last that was measured."""
     reason: str
@@ -82,7 +82,7 @@ class _Sample:
     at_ms: int
     lag: int | None
     handled: dict[str, int | None]
-    """Member at work → how often its handlers have run."""
+    """Member at work → how many messages it has acknowledged."""
     busy: dict[str, tuple[str, ...]]
     """Member → what it holds, if there is lag in each of them."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_args, overload
 
@@ -174,7 +175,8 @@ class ConsumerGroup(Streaming):
     """
 
     _metering: Metering | None = None
-    _handled = 0  # runs of handlers in tenures that are over
+    _acknowledged = 0  # in tenures that are over
+    _counting = threading.Lock()  # guards it, and the workers that are counted besides
 
     @overload
     def __init__(
@@ -542,16 +544,25 @@ class ConsumerGroup(Streaming):
             if self._reads_as_stream(queue)
             else PartitionWorker(tenure, queue, self)
         )
-        self._workers[tenure.resource] = worker
+        self._replace(tenure.resource, worker)
         return worker
 
     def _conclude(self, it: Assignment) -> None:
         super()._conclude(it)
         worker = self._workers.get(it.resource)
         if worker is not None and worker.tenure is it.tenure:
-            del self._workers[it.resource]
-        if it.tenure is not None:
-            self._handled += it.tenure.effort.handled
+            self._replace(it.resource, None)
+
+    def _replace(self, resource: str, worker: PartitionWorker | None) -> None:
+        """Makes this the worker of the resource, and keeps what the former one has got done."""
+        with self._counting:
+            former = self._workers.get(resource)
+            if former is not None:
+                self._acknowledged += former.acknowledged
+            if worker is not None:
+                self._workers[resource] = worker
+            elif former is not None:
+                del self._workers[resource]
 
     def _reads_as_stream(self, queue: Queue) -> bool:
         return queue.kind == "stream"
@@ -561,7 +572,8 @@ class ConsumerGroup(Streaming):
         workers = self._workers
         held = [it for it in self._roster.everything() if it.current]
         found = [(it.resource, workers.get(it.resource), it.token) for it in held]
-        handled = self._handled + sum(it.tenure.effort.handled for it in [*workers.values()])
+        with self._counting:
+            handled = self._acknowledged + sum(it.acknowledged for it in workers.values())
         named = ((name, it.in_flight) for name, it, token in found if it and it.tenure.token == token)
         return written(named, handled)
 

@@ -61,6 +61,8 @@ LOOK_AGAIN_MS = 20.0  # while it is uncertain whether the partition is still hel
 class PartitionWorker:
     """A :class:`cobalance.group.worker.Worker` for one partition queue."""
 
+    _acknowledged = 0  # by former consumers of this tenure
+
     def __init__(self, tenure: Tenure, queue: Queue, partitions: Partitions) -> None:
         self.tenure, self.queue = tenure, queue
         self.partitions = partitions
@@ -98,6 +100,12 @@ class PartitionWorker:
         """Messages that RabbitMQ has sent to this tenure; none without a channel. Any thread."""
         consumer = self._consumer
         return InFlight(0, 0) if consumer is None or consumer.state is PartitionState.ENDED else consumer.in_flight
+
+    @property
+    def acknowledged(self) -> int:
+        """How many messages this tenure has acknowledged, dead-lettered ones included. Any thread."""
+        with self._lock:
+            return self._acknowledged + (0 if self._consumer is None else self._consumer.acknowledged)
 
     # -- on the event loop ---------------------------------------------------------------------------------------------
 
@@ -184,7 +192,9 @@ class PartitionWorker:
             return
         with suppress(CobalanceError):  # that is why a new one is needed
             await result_of(self._consumer.release())
-        self._consumer = None
+        with self._lock:
+            self._acknowledged += self._consumer.acknowledged
+            self._consumer = None
         self._put_off = []
         self.share.leave()
 

@@ -58,7 +58,8 @@ class LaneGroup(ConsumerGroup):
         self._on_left()
 
     def _worker_for(self, tenure: Tenure, queue: Queue) -> PartitionWorker:
-        worker = self._workers[tenure.resource] = LaneWorker(tenure, queue, self, self._lanes, self._service_scope)
+        worker = LaneWorker(tenure, queue, self, self._lanes, self._service_scope)
+        self._replace(tenure.resource, worker)
         return worker
 
     def _reads_as_stream(self, queue: Queue) -> bool:

@@ -107,6 +107,11 @@ class PartitionConsumer:
         return self.progress.delivered - self._core.passed_over
 
     @property
+    def acknowledged(self) -> int:
+        """How many messages were acknowledged, without those passed over."""
+        return max(0, self.progress.committed - self._core.passed_over)
+
+    @property
     def is_spent(self) -> bool:
         """Whether nothing more will be accepted: it was drained, aborted, or given something back."""
         return self._core.is_spent
