@@ -97,6 +97,32 @@ def test_fewer_only_once_that_has_lasted_longer() -> None:
     assert found.reason == "no more have been needed for 300 s"
 
 
+def test_a_single_look_after_a_pause_decides_nothing() -> None:
+    """Nobody looked for eleven minutes, in which the need may have been anything: both times begin again."""
+    world = World(members=6)
+    for _ in range(70):
+        assert world.pass_time(55).members in {6, None}
+    found = world.pass_time(0, s=660)
+    assert (found.needed, found.members) == (1, 6)
+    for _ in range(59):
+        assert world.pass_time(0).members == 6
+    assert world.pass_time(0).members == 1
+
+
+@pytest.mark.parametrize("every_s", [10.0, 30.05])
+def test_a_burst_that_one_look_sees_is_no_reason(every_s: float) -> None:
+    """Also where looks are as far apart as more members must have been needed; two in a row are a reason."""
+    scaling = Scaling(SETTINGS)
+
+    def look(n: int, lag: int) -> int | None:
+        return scaling.judge(described(every_s * n, 2, [lag] * 12, round(every_s * 10 * n))).members
+
+    assert [look(n, 0) for n in range(1, 9)][1:] == [2] * 7
+    assert [look(9, 2_000), look(10, 0)] == [2, 2]
+    lasting = [look(n, 2_000) for n in range(11, 15)]
+    assert lasting.index(12) * every_s >= 30
+
+
 def test_a_day_with_and_without() -> None:
     """Followed, it keeps what waits below a minute with less than half of the members that the peak needs all day, and
     changes their number seldom.

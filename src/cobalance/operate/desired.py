@@ -9,7 +9,7 @@ Hysteresis, so that no number goes up and down with every burst: more members on
 `out_after_ms` without a break, and then as few as that takes; fewer only once they would have done for `in_after_ms`,
 and then as many as were needed at any time in it. In between, and until so much is known, the number stays. Both times
 begin again whenever the number of members changes, so that what a change brings is seen before the next one, and a
-deploy is no reason for anything.
+deploy is no reason for anything; and when nobody has looked for a minute, in which anything may have been needed.
 
 Never more than there are partitions, nor more than partitions that have work, which is all that more members can share;
 but those that are there may stay. A group that has work and nobody gets one member at once.
@@ -30,6 +30,9 @@ from cobalance.settings import between
 
 LEAST_INTERVAL_MS = 1_000
 """Between two samples, so that a rate means something."""
+
+LONGEST_INTERVAL_MS = 60_000
+"""Between two samples, so that what was needed meanwhile is taken as known."""
 
 DAY_MS = 86_400_000
 
@@ -101,6 +104,9 @@ class Scaling:
     def judge(self, group: GroupDescription) -> Desired:
         """Takes a snapshot in, and says how many members there should be."""
         sample = _sample(group)
+        if self._needs and sample.at_ms - self._needs[-1][0] > LONGEST_INTERVAL_MS:
+            self._needs.clear()
+            self._waiting_since = None
         if not self._samples or sample.at_ms - self._samples[-1].at_ms >= LEAST_INTERVAL_MS:
             self._take(sample)
         done, came = self._rates()
@@ -197,7 +203,9 @@ class Scaling:
         return present, f"{needed} would be enough now, but that has to last"
 
     def _recent(self, now_ms: int, within_ms: int) -> Sequence[tuple[int, int]]:
-        return [it for it in self._needs if now_ms - it[0] <= within_ms]
+        """What was needed at any time in it: at its looks, and from the one before on."""
+        older = [it for it in self._needs if now_ms - it[0] >= within_ms]
+        return older[-1:] + [it for it in self._needs if now_ms - it[0] < within_ms]
 
     def _reaches(self, now_ms: int, back_ms: int) -> bool:
         """Whether it has been looked for so long, without a break of which nothing is known."""
