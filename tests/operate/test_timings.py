@@ -7,9 +7,12 @@ from tests.coordinator.driver import SETTINGS
 from tests.dashboard.scenes import GROUP, Scene, churned
 
 from cobalance.coordinator.memory.transport import MemoryTransport
+from cobalance.coordinator.requests import Effort
+from cobalance.dashboard.tuning import session_evidence
 from cobalance.journal import Journal
 from cobalance.operate.member_past import MemberPast
 from cobalance.operate.timings import Timings, quantile
+from cobalance.operate.wording import duration
 
 
 def timings_of(scene: Scene) -> Timings:
@@ -45,6 +48,31 @@ def test_processes_that_come_back_for_their_place() -> None:
     scene.pass_time(2 * SETTINGS.session_timeout_ms + SETTINGS.rejoin_grace_ms + 1_000)
     found = timings_of(scene)
     assert (len(found.away), found.silent, found.not_back) == (1, 2, 1)
+
+
+def test_the_silence_of_a_process_that_came_back_is_no_silence_of_one_that_was_well() -> None:
+    """It was suspended, and reports that with the first tenure that it ends as a new member. Its later reports count."""
+    scene = Scene(4)
+    scene.group.members.pop("m1")
+    scene.pass_time(2 * SETTINGS.session_timeout_ms)
+    scene.settle()
+    back = scene.join(3, previous="m1")
+    scene.settle()
+    for late_ms in (9 * SETTINGS.session_timeout_ms, 120):
+        back.release(min(back.holds), effort=Effort(1, 1, late_ms))
+        scene.settle()
+    found = timings_of(scene)
+    assert found.silent == 1
+    assert [*found.late] == [120]
+
+
+def test_advice_goes_no_further_than_what_was_seen_of_members_that_were_well() -> None:
+    """A silence that was longer than the session is not evidence that one may be well for so long."""
+    found = Timings()
+    found.late.extend([10, 50 * SETTINGS.session_timeout_ms])
+    evidence = session_evidence(SETTINGS, found)
+    assert max(evidence.observed) == SETTINGS.session_timeout_ms
+    assert f"raise it to {duration(2 * SETTINGS.session_timeout_ms)}" in (evidence.advice or "")
 
 
 def test_a_member_from_its_join_to_its_end() -> None:

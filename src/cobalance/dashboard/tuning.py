@@ -72,9 +72,9 @@ def _row(name: str, value: int | str, default: int | str, evidence: Evidence) ->
     }
 
 
-def _session(settings: GroupSettings, timings: Timings) -> Evidence:
+def session_evidence(settings: GroupSettings, timings: Timings) -> Evidence:
     """Late heartbeats are what ends the sessions of members that are well."""
-    late = [settings.heartbeat_interval_ms + it for it in timings.late]
+    late = [min(settings.heartbeat_interval_ms + it, settings.session_timeout_ms) for it in timings.late]
     told = [_spread("The silences of members that were well lasted", late, "tenures")]
     if timings.silent:
         told.append(f"{_times(timings.silent, 'session')} ended by this timeout.")
@@ -136,7 +136,7 @@ def _nothing(_: GroupSettings, __: Timings) -> Evidence:
 
 
 _LOOKS: dict[str, Callable[[GroupSettings, Timings], Evidence]] = {
-    "session_timeout_ms": _session,
+    "session_timeout_ms": session_evidence,
     "heartbeat_interval_ms": _heartbeat,
     "revocation_timeout_ms": _revocation,
     "rejoin_grace_ms": _grace,

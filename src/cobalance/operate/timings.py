@@ -32,7 +32,7 @@ class Timings:
     drains: deque[int] = attrs.field(factory=_newest)
     """How long holders took that finished what they were asked back."""
     late: deque[int] = attrs.field(factory=_newest)
-    """How late heartbeats were at most in each tenure that was reported."""
+    """How late heartbeats were at most in each tenure that was reported, of members that were well throughout."""
     away: deque[int] = attrs.field(factory=_newest)
     """How long processes with an instance id were gone before they came back for their place."""
     gaps: deque[int] = attrs.field(factory=_newest)
@@ -50,6 +50,7 @@ class Timings:
     _instances: dict[str, str] = attrs.Factory(dict)
     _gone_ms: dict[str, int] = attrs.Factory(dict)
     _changed_ms: int | None = None
+    _came_back: set[str] = attrs.Factory(set)
 
     def take(self, entry: JournalEntry) -> None:
         """Reads one more entry."""
@@ -59,11 +60,22 @@ class Timings:
             self._changed_ms = entry.at_ms
         if entry.kind == "released" and entry.drain_ms:  # 0 where nobody had asked for it
             self.drains.append(entry.drain_ms)
-        if entry.late_ms is not None:
-            self.late.append(entry.late_ms)
+        self._take_late(entry)
         self.forced += entry.kind == "forced"
         self.given_up += entry.kind == "abandoned"
         self._follow_members(entry)
+
+    def _take_late(self, entry: JournalEntry) -> None:
+        """The first report of a member that came back tells of its silence before that, which ended its session."""
+        member = entry.member or ""
+        if entry.kind == "joined" and entry.reason not in {"", "-"}:
+            self._came_back.add(member)
+        elif entry.kind in {"left", "expired_member"}:
+            self._came_back.discard(member)
+        elif entry.late_ms is not None and member in self._came_back:
+            self._came_back.remove(member)
+        elif entry.late_ms is not None:
+            self.late.append(entry.late_ms)
 
     def _follow_members(self, entry: JournalEntry) -> None:
         member = entry.member or ""
