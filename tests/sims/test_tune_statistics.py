@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import attrs
 import numpy as np
 import pytest
 from tests.sims.test_tune import REVOCATION, TODAY, Known, outcome, refused, tuned
@@ -66,13 +67,16 @@ def test_healing_that_takes_longer_than_any_that_ended_is_no_less_than_that() ->
     assert 60.0 <= found.high * 1.01 < math.inf
 
 
-def test_a_few_crashes_are_bounded_by_what_is_promised() -> None:
-    """Of 24 crashes no rank bounds the 99th percentile: the promise does. What is kept for a return may wait for longer."""
+@pytest.mark.parametrize("session_ms", [10_000, 60_000])
+def test_a_few_crashes_are_bounded_by_what_is_promised(session_ms: int) -> None:
+    """Of 24 crashes no rank bounds the 99th percentile: the promise does, which is two session timeouts if Redis is silent
+    meanwhile. What is kept for a return may wait for longer: the grace, and a session timeout more for an heir.
+    """
+    settings = attrs.evolve(TODAY, session_timeout_ms=session_ms, revocation_timeout_ms=session_ms)
     rows = [healed(seed, 3, 5_000, []) for seed in range(8)]
-    promised_s = (1.5 * TODAY.session_timeout_ms + TODAY.heartbeat_interval_ms + 1_000) / 1000
-    assert estimates(rows, TODAY)["heal"].interval(Draws.of(8)).high == pytest.approx(promised_s)
-    kept = estimates([{**row, "inherited": 1} for row in rows], TODAY)["heal"].interval(Draws.of(8))
-    assert kept.high == pytest.approx(promised_s + TODAY.rejoin_grace_ms / 1000)
+    assert estimates(rows, settings)["heal"].interval(Draws.of(8)).high == pytest.approx(2 * session_ms / 1000)
+    kept = estimates([{**row, "inherited": 1} for row in rows], settings)["heal"].interval(Draws.of(8))
+    assert kept.high == pytest.approx((3 * session_ms + settings.rejoin_grace_ms) / 1000)
 
 
 def test_a_front_is_never_empty() -> None:

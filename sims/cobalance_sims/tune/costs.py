@@ -51,11 +51,11 @@ def _heal_p99(outcomes: Outcomes, settings: GroupSettings) -> Estimate:
 
 
 def _promised_s(settings: GroupSettings, *, is_kept: bool) -> float:
-    """Within this time a dead member is off the record (L3), a silence of the whole group included; and its rejoin grace,
-    if what members with instance ids had is kept for them.
+    """Within this time a crash is healed (L3), although Redis is silent meanwhile: two session timeouts. If what members
+    with instance ids had is kept for them, it takes the rejoin grace more, and another session timeout if an heir comes.
     """
-    session_ms = 1.5 * settings.session_timeout_ms + settings.heartbeat_interval_ms + 1_000
-    return (session_ms + (settings.rejoin_grace_ms if is_kept else 0)) / 1000
+    kept_ms = settings.rejoin_grace_ms + settings.session_timeout_ms if is_kept else 0
+    return (2 * settings.session_timeout_ms + kept_ms) / 1000
 
 
 def _heartbeats(_: Outcomes, settings: GroupSettings) -> Estimate:
