@@ -75,6 +75,25 @@ def test_advice_goes_no_further_than_what_was_seen_of_members_that_were_well() -
     assert f"raise it to {duration(2 * SETTINGS.session_timeout_ms)}" in (evidence.advice or "")
 
 
+def test_one_change_of_the_membership_is_one() -> None:
+    """A member with an instance id leaves, comes back, and joins again under its next id: what is written of each in one
+    step is no second change that came close to the first.
+    """
+    scene = Scene(4)
+    scene.join(3, instance_id="pod-0")
+    scene.settle()
+    scene.pass_time(9_000)
+    assert scene.member(3).leave(remain=True) == "LEFT"
+    scene.pass_time(9_000)
+    scene.join(4, instance_id="pod-0")
+    scene.settle()
+    scene.pass_time(9_000)
+    scene.join(5, instance_id="pod-0", previous="m4")
+    scene.settle()
+    gaps = timings_of(scene).gaps
+    assert (len(gaps), sum(it < 5_000 for it in [*gaps][-3:])) == (5, 0)
+
+
 def test_a_member_from_its_join_to_its_end() -> None:
     """Its tenures, and how it came to an end."""
     scene = churned()

@@ -54,7 +54,7 @@ class Timings:
 
     def take(self, entry: JournalEntry) -> None:
         """Reads one more entry."""
-        if entry.kind in _CHANGES:
+        if entry.kind in _CHANGES and not (entry.kind == "graced" and entry.reason == "replaced"):  # by a join
             if self._changed_ms is not None:
                 self.gaps.append(max(0, entry.at_ms - self._changed_ms))
             self._changed_ms = entry.at_ms
