@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_args, overload
 
@@ -35,6 +34,7 @@ from cobalance.rabbitmq.consume.stream_worker import StreamWorker
 from cobalance.rabbitmq.consume.streaming import Streaming
 from cobalance.rabbitmq.consume.subscription import Subscription
 from cobalance.rabbitmq.consume.unknown_queue import UnknownQueueWorker
+from cobalance.rabbitmq.consume.workers import Workers
 from cobalance.rabbitmq.model.queues import Guard, Queue
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.model.stream_settings import StreamSettings
@@ -175,8 +175,6 @@ class ConsumerGroup(Streaming):
     """
 
     _metering: Metering | None = None
-    _acknowledged = 0  # in tenures that are over
-    _counting = threading.Lock()  # guards it, and the workers that are counted besides
 
     @overload
     def __init__(
@@ -273,7 +271,7 @@ class ConsumerGroup(Streaming):
         self._queues: dict[str, Queue] = {}
         self._outdated: set[str] = set()
         """Of these, the ones to be read again before they are worked."""
-        self._workers: dict[str, PartitionWorker] = {}
+        self._workers = Workers()
         """Of tenures that are not over: a worker holds whatever its channel and its handlers left behind."""
         self.connection: BrokerConnection
 
@@ -544,25 +542,14 @@ class ConsumerGroup(Streaming):
             if self._reads_as_stream(queue)
             else PartitionWorker(tenure, queue, self)
         )
-        self._replace(tenure.resource, worker)
+        self._workers[tenure.resource] = worker
         return worker
 
     def _conclude(self, it: Assignment) -> None:
         super()._conclude(it)
         worker = self._workers.get(it.resource)
         if worker is not None and worker.tenure is it.tenure:
-            self._replace(it.resource, None)
-
-    def _replace(self, resource: str, worker: PartitionWorker | None) -> None:
-        """Makes this the worker of the resource, and keeps what the former one has got done."""
-        with self._counting:
-            former = self._workers.get(resource)
-            if former is not None:
-                self._acknowledged += former.acknowledged
-            if worker is not None:
-                self._workers[resource] = worker
-            elif former is not None:
-                del self._workers[resource]
+            del self._workers[it.resource]
 
     def _reads_as_stream(self, queue: Queue) -> bool:
         return queue.kind == "stream"
@@ -572,10 +559,8 @@ class ConsumerGroup(Streaming):
         workers = self._workers
         held = [it for it in self._roster.everything() if it.current]
         found = [(it.resource, workers.get(it.resource), it.token) for it in held]
-        with self._counting:
-            handled = self._acknowledged + sum(it.acknowledged for it in workers.values())
         named = ((name, it.in_flight) for name, it, token in found if it and it.tenure.token == token)
-        return written(named, handled)
+        return written(named, workers.acknowledged)
 
     def prefetch_of(self, queue: Queue) -> int:
         """How many unacknowledged messages RabbitMQ sends ahead."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from cobalance.group.tenure import Tenure
     from cobalance.group.worker import Worker
-    from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
+    from cobalance.rabbitmq.consume.workers import Workers
     from cobalance.rabbitmq.model.queues import Queue
     from cobalance.rabbitmq.model.stream_settings import Start
     from cobalance.rabbitmq.partition.partition import PartitionEvent
@@ -39,7 +39,7 @@ class Streaming(Group):
 
     connection: BrokerConnection
     _amqp_url: str
-    _workers: dict[str, PartitionWorker]
+    _workers: Workers
     _prefetch: int
     _ack_every: int
     _ack_interval_ms: float

@@ -59,7 +59,7 @@ class LaneGroup(ConsumerGroup):
 
     def _worker_for(self, tenure: Tenure, queue: Queue) -> PartitionWorker:
         worker = LaneWorker(tenure, queue, self, self._lanes, self._service_scope)
-        self._replace(tenure.resource, worker)
+        self._workers[tenure.resource] = worker
         return worker
 
     def _reads_as_stream(self, queue: Queue) -> bool:

@@ -246,7 +246,7 @@ class BrokerConnection:
             loop.start()
         except (
             BaseException
-        ) as error:  # the reason of the loss, which is reported; also of a SystemExit, which would end silently
+        ) as error:  # reported as the reason of the loss, a SystemExit, too, which would end silently
             if opened.done() or shortage(error) is None:
                 logger.exception("the I/O thread of %r failed: please report this", self)
             self._reason = f"the I/O thread failed: {error!r}"
