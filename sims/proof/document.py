@@ -73,6 +73,17 @@ def figures(name: str) -> Any:
 # -- explorations ------------------------------------------------------------------------------------------------------
 
 
+def _verdict(result: dict[str, Any]) -> str:
+    if result["found"]:
+        return "broken"
+    return "complete" if result["is_complete"] else "incomplete"
+
+
+def _counts(reports: Reports) -> Counter[str]:
+    """How often each kind was reached, in all scopes together."""
+    return sum((Counter(report["result"]["reached"]) for report in reports), Counter[str]())
+
+
 def _explored(reports: Reports) -> Iterator[str]:
     """One row for each scope, and what was followed from its states."""
     if not reports:
@@ -81,9 +92,8 @@ def _explored(reports: Reports) -> Iterator[str]:
     yield "| scope | verdict | states | transitions | depth | distinct executions | CPU seconds |"
     yield "|---|---|---:|---:|---:|---:|---:|"
     for it in (report["result"] for report in reports):
-        verdict = "broken" if it["found"] else ("complete" if it["is_complete"] else "incomplete")
         yield (
-            f"| `{it['scope']}` | {verdict} | {it['states']:,} | {it['transitions']:,} | {it['depth']} | "
+            f"| `{it['scope']}` | {_verdict(it)} | {it['states']:,} | {it['transitions']:,} | {it['depth']} | "
             f"{it['executions']:,} | {it['cpu_seconds']:.0f} |"
         )
     yield ""
@@ -96,7 +106,7 @@ def _explored(reports: Reports) -> Iterator[str]:
 
 def _reached(reports: Reports) -> Iterator[str]:
     """How often each kind that a tier has to reach was reached, in all scopes together."""
-    counts = sum((Counter(report["result"]["reached"]) for report in reports), Counter[str]())
+    counts = _counts(reports)
     yield ", ".join(f"{kind} {counts[kind]:,}" for kind in REQUIRED) + "."
 
 
@@ -108,12 +118,11 @@ def _handovers(reports: Reports) -> Iterator[str]:
     yield "| scope | what it is | verdict | states | transitions | depth | distinct steps | CPU seconds |"
     yield "|---|---|---|---:|---:|---:|---:|---:|"
     for it in (report["result"] for report in reports):
-        verdict = "broken" if it["found"] else ("complete" if it["is_complete"] else "incomplete")
         yield (
-            f"| `{it['scope']}` | {_scope_in_words(HANDOVER_SCOPES[it['scope']])} | {verdict} | {it['states']:,} | "
+            f"| `{it['scope']}` | {_scope_in_words(HANDOVER_SCOPES[it['scope']])} | {_verdict(it)} | {it['states']:,} | "
             f"{it['transitions']:,} | {it['depth']} | {it['executions']:,} | {it['cpu_seconds']:.0f} |"
         )
-    counts = sum((Counter(report["result"]["reached"]) for report in reports), Counter[str]())
+    counts = _counts(reports)
     yield ""
     yield "Reached: " + ", ".join(f"{kind} {counts[kind]:,}" for kind in REQUIRED_OF_HANDOVERS if counts[kind]) + "."
 
