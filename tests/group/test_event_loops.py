@@ -370,8 +370,29 @@ def test_what_a_blocked_loop_never_began_goes_to_another_member(backend: str) ->
     anyio.run(main, backend=backend)
 
 
+class LookedAtAsItResigns(Group):
+    """Its engine looks once at what it holds, after a leader's block has ended and before its event loop goes on."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.looking, self.looked = threading.Lock(), threading.Event()
+
+    def _attend(self, now: int) -> None:
+        with self.looking:
+            super()._attend(now)
+            self.looked.set()
+
+    def _resign(self, tenure: Tenure) -> None:
+        self.looked.clear()
+        self.looking.release()
+        assert self.looked.wait(WITHIN_S)
+        super()._resign(tenure)
+
+
 def test_a_leader_s_block_that_computes_keeps_its_role() -> None:
-    """Though it blocks the event loop, and `work` has returned; what nothing works goes to another member."""
+    """Though it blocks the event loop, and `work` has returned; what nothing works goes to another member. Nor is it
+    taken for idle if it is looked at when the block has just ended and the loop has yet to go on.
+    """
     place = f"memory://event-loops-{next(_count)}"
     own = MemberSettings(max_processing_ms=300, drain_timeout_ms=300)
     computes, goes_on = threading.Event(), threading.Event()
@@ -379,12 +400,13 @@ def test_a_leader_s_block_that_computes_keeps_its_role() -> None:
     async def prepare(_: Tenure) -> None: ...
 
     async def member() -> None:
-        group = Group("g", ["r0", "role"], redis_url=place, settings=SLOW, member=own, work=prepare)
+        group = LookedAtAsItResigns("g", ["r0", "role"], redis_url=place, settings=SLOW, member=own, work=prepare)
         async with group, group.leadership("role") as role:
             await group.wait_held("r0", "role")
             computes.set()
             goes_on.wait(WITHIN_S)
             assert not role.lost
+            group.looking.acquire()  # until it resigns
 
     raised: list[BaseException | None] = []
     thread = threading.Thread(target=lambda: raised.append(ends(lambda: anyio.run(member))))

@@ -100,7 +100,7 @@ class Membership(Forkable, ABC):
         self._failure: Problem | None = None
         self._first_error: BaseException | None = None
         self._failed_in = PROGRAM
-        self._declares = self._blocked = False
+        self._declares = self._blocked = self._unworked = False
 
     # -- the event loop's side ---------------------------------------------------------------------------------------
 
@@ -588,13 +588,19 @@ class Membership(Forkable, ABC):
     def _attend_blocked(self, blocked_ms: int, now: int) -> None:
         """What may be worked there, such as by a leader's block, is kept. Otherwise the member leaves, since a member
         that only gives up what it has is given as much again. One that stays is, too: it gives that up as slowly.
+
+        A loop that goes on ends a leader's block some time before it answers, so two looks in a row decide on leaving.
         """
+        was_unworked, self._unworked = self._unworked, False
         patience_ms = self.own.max_processing_ms + self.own.drain_timeout_ms
         if blocked_ms < patience_ms:
             return
         held = [it for it in self._roster.everything() if it.held]
         idle = [it for it in held if it.surely_idle]
         if all(it in idle or it.busy_since is not None for it in held):  # who is busy gets the drain timeout
+            self._unworked = True
+            if not was_unworked:
+                return
             self._leave_because(f"its event loop has been blocked for {blocked_ms} ms", UNBLOCK)
         else:
             idle = [it for it in idle if now - it.since >= patience_ms]
