@@ -19,6 +19,11 @@ def row(name: str, *, rank: str = "2", removing: bool = False) -> ResourceRow:
 
 def ask(old: dict[str, QueueState], *listed: ResourceRow, settled: bool = True) -> tuple[str, ...]:
     """The resources to declare."""
+    return ask_of_several([old], *listed, settled=settled)
+
+
+def ask_of_several(old: list[dict[str, QueueState]], *listed: ResourceRow, settled: bool = True) -> tuple[str, ...]:
+    """The resources to declare, where there are several closed layouts."""
     return decide(NEW, old, {it.name: it for it in listed}, settled=settled)
 
 
@@ -73,8 +78,26 @@ def test_after_the_switch_there_is_no_way_back() -> None:
     assert ask({"t-0": QueueState(0, 1)}, row("t-0"), *(row(name) for name in NEW)) == NEW
 
 
-def test_the_next_growth_empties_the_layout_before() -> None:
-    """What was the newest layout is then an old one."""
-    assert decide(("t.v3-0",), {"t-0": EMPTY, "t.v2-0": QueueState(1, 1)}, {"t.v2-0": row("t.v2-0")}, settled=True) == (
-        "t.v2-0",
-    )
+FULL, HELD = QueueState(3, 0), QueueState(0, 1)
+
+
+def test_a_layout_that_is_worked_when_it_is_closed_is_worked_on() -> None:
+    """What was the newest layout is then an old one. What comes into those before it is late."""
+    assert ask_of_several([{"u-0": EMPTY}, {"t-0": QueueState(1, 1)}], row("t-0")) == ("t-0",)
+    assert ask_of_several([{"u-0": FULL}, {"t-0": HELD, "t-1": FULL}], row("t-0")) == ("t-0", "t-1", "u-0")
+    assert ask_of_several([{"u-0": EMPTY}, {"t-0": HELD}], row("t-0")) == ()
+
+
+def test_closed_layouts_are_worked_one_after_the_other() -> None:
+    """Each only when all before it are proven empty."""
+    waits = {"t-0": FULL, "t-1": EMPTY}
+    assert ask_of_several([{"u-0": FULL, "u-1": FULL}, waits]) == ("u-0", "u-1")
+    assert ask_of_several([{"u-0": HELD}, waits], row("u-0", rank="1")) == ("u-0",)
+    assert ask_of_several([{"u-0": HELD}, waits], row("u-0")) == ()
+    assert ask_of_several([{"u-0": EMPTY}, waits], row("u-0", removing=True)) == ()
+    assert ask_of_several([{"u-0": HELD}, waits]) == ()
+    assert ask_of_several([{"u-0": EMPTY}, waits], settled=False) == ()
+    assert ask_of_several([{"u-0": EMPTY}, waits]) == ("t-0",)
+    assert ask_of_several([{"u-0": EMPTY}, {"t-0": EMPTY}, waits]) == ("t-0",)
+    assert ask_of_several([{"u-0": EMPTY}, {"t-0": HELD}], row("t-0", removing=True)) == ()
+    assert ask_of_several([{"u-0": EMPTY}, {"t-0": EMPTY}]) == NEW

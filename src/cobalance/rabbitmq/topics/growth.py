@@ -15,6 +15,8 @@ processed before everything in layout 1 is. That takes three steps, in this orde
    whose unacknowledged messages would be requeued (`layouts`). So a key's messages in layout 1 are processed and
    acknowledged before layout 2 is consumed at all.
 
+A topic may be grown again at any time: each layout is consumed only when all older ones are empty.
+
 An interrupted growth continues when it is requested again; until then publishers wait, and fail with PublishFailed
 (nothing was sent) when they time out. Two growths exclude each other. Streams cannot be grown: they never become empty.
 

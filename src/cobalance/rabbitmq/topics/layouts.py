@@ -1,10 +1,11 @@
 """Which queues of a grown topic to consume now. `growth` describes the protocol; this is its third step.
 
-    closed layouts hold messages, or a member is busy with one  their queues, as long as they are needed
-    nothing is ready in them, and no member is busy with one    none: a holder finishes, acknowledges and releases
-    no one holds one, and none has a consumer or a message      the newest layout's, for good
+    a closed layout holds messages, or a member is busy with it  its queues, as long as they are needed
+    nothing is ready in it, and no member is busy with it        none: a holder finishes, acknowledges and releases
+    no one holds a queue of it, none has a consumer or message   the next layout's; the newest layout's for good
 
-The decision uses only the state of RabbitMQ and of the group, so any member of the subscription may be its head at any
+A topic may be grown again before its first growth is worked off, so there may be several closed layouts. The
+ decision uses only the state of RabbitMQ and of the group, so any member of the subscription may be its head at any
 time. Once there is nothing left to decide, a look is one question, whether the layout's newest marker is still there, on
 the member's own connection: a connection for each look, and a question to which the answer is no, cost RabbitMQ six
 lines in its log, every five seconds and for each group.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import attrs
@@ -27,7 +29,7 @@ from cobalance.rabbitmq.topics.queue_sets import bound_marker, is_set, require_b
 from cobalance.rabbitmq.topics.queue_state import QueueState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from cobalance.coordinator.client import ResourceRow
     from cobalance.rabbitmq.model.topic import Topic
@@ -129,13 +131,9 @@ class LayoutSource:
             if topic.layout == 1:
                 return Look(topic.queue_names)
             old = self._old_queues(admin, topic)
-            settled = not old or time.monotonic() - self._newest_since > SETTLE_MS / 1000
+            settled = not any(old) or time.monotonic() - self._newest_since > SETTLE_MS / 1000
             resources = decide(topic.queue_names, old, listed, settled=settled)
-            if (
-                resources == topic.queue_names
-                and not _is_begun(topic.queue_names, listed)
-                and not _are_unused(admin, topic, old)
-            ):
+            if not _is_begun(resources, listed) and not _are_unused(admin, topic, _before(resources, old)):
                 resources = ()
         is_begun = set(topic.queue_names) <= set(resources)
         self._tell_late(set(resources).difference(topic.queue_names) if is_begun else set())
@@ -152,8 +150,9 @@ class LayoutSource:
         self._last = found
         return int(SOON_MS.pause(self._same))
 
-    def _old_queues(self, admin: Admin, topic: Topic) -> dict[str, QueueState]:
-        found: dict[str, QueueState] = {}
+    def _old_queues(self, admin: Admin, topic: Topic) -> list[dict[str, QueueState]]:
+        """The existing queues of each closed layout, the oldest layout first."""
+        found: list[dict[str, QueueState]] = []
         if time.monotonic() >= self._recount_at:
             self._old_names.clear()
             self._recount_at = time.monotonic() + RECOUNT_S
@@ -163,36 +162,56 @@ class LayoutSource:
             if names is None:
                 names = [f"{layout.prefix}-{partition}" for partition in own_numbers(admin, layout)]
             states = {name: admin.state(name) for name in names}
-            found.update((name, state) for name, state in states.items() if state is not None)
+            found.append({name: state for name, state in states.items() if state is not None})
             if None not in states.values():  # otherwise some were deleted: they are counted anew
                 self._old_names[number] = names
         return found
 
 
 def decide(
-    newest: tuple[str, ...], old: Mapping[str, QueueState], listed: Mapping[str, ResourceRow], *, settled: bool
+    newest: tuple[str, ...],
+    old: Sequence[Mapping[str, QueueState]],
+    listed: Mapping[str, ResourceRow],
+    *,
+    settled: bool,
 ) -> tuple[str, ...]:
     """The resources to declare.
 
-    `listed` was read before `old`, so a queue no longer listed has no holder, whatever happens later.
+    `old` has the closed layouts, the oldest first. `listed` was read before it, so a queue no longer listed has no
+    holder, whatever happens later.
     """
-    backlog = {name for name, state in old.items() if state.ready}
     if _is_begun(newest, listed):
-        return tuple(sorted({*newest, *backlog}))
-    staying = {name for name, row in listed.items() if name in old and not row.removing}
-    if backlog or any(listed[name].rank == BUSY for name in staying):
-        return tuple(sorted(backlog | staying))
-    if any(name in listed for name in old) or any(state.consumers for state in old.values()) or not settled:
+        return tuple(sorted({*newest, *_backlog(old)}))
+    begun = [number for number, layout in enumerate(old) if _is_begun(layout, listed)]
+    if begun:  # what comes into an older layout meanwhile is late
+        at_work = old[: begun[-1] + 1]
+        staying = {name for layout in at_work for name in layout if name in listed and not listed[name].removing}
+        backlog = _backlog(at_work)
+        return tuple(sorted(backlog | staying)) if backlog or any(listed[it].rank == BUSY for it in staying) else ()
+    due = next((number for number, layout in enumerate(old) if _backlog([layout])), len(old))
+    if due and not settled:
         return ()
-    return newest
+    if any(name in listed or state.consumers for layout in old[:due] for name, state in layout.items()):
+        return ()
+    return newest if due == len(old) else tuple(sorted(_backlog([old[due]])))
 
 
-def _is_begun(newest: tuple[str, ...], listed: Mapping[str, ResourceRow]) -> bool:
-    return any(name in listed and not listed[name].removing for name in newest)
+def _backlog(layouts: Iterable[Mapping[str, QueueState]]) -> set[str]:
+    return {name for layout in layouts for name, state in layout.items() if state.ready}
+
+
+def _before(resources: Collection[str], old: Iterable[Mapping[str, QueueState]]) -> list[str]:
+    """The queues of the closed layouts before that of the resources."""
+    older = takewhile(lambda layout: resources and layout.keys().isdisjoint(resources), old)
+    return [name for layout in older for name in layout]
+
+
+def _is_begun(queues: Iterable[str], listed: Mapping[str, ResourceRow]) -> bool:
+    return any(name in listed and not listed[name].removing for name in queues)
 
 
 def _are_unused(admin: Admin, topic: Topic, old: Iterable[str]) -> bool:
-    """For certain: once the newest layout is consumed, what is left in an old one comes late."""
+    """For certain: once a layout is consumed, what is left in an older one comes late."""
     return all(admin.is_unused(name, topic.queue_type) for name in old)
 
 
