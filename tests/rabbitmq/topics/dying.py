@@ -8,7 +8,16 @@ import pytest
 
 from cobalance.rabbitmq.topics.admin import Admin
 
-CHANGES = ("declare", "bind", "unbind", "delete", "delete_unused", "declare_exchange", "delete_exchange")
+CHANGES = (
+    "declare",
+    "bind",
+    "unbind",
+    "delete",
+    "delete_unused",
+    "declare_exchange",
+    "declare_attached",
+    "delete_exchange",
+)
 
 
 class Died(Exception):

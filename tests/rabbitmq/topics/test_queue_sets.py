@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import count
 
 import anyio
@@ -179,6 +179,39 @@ def test_a_set_whose_creation_was_interrupted_is_not_taken_for_whole(
     assert changes > 10
     create_topic(amqp_url, topic, group="audit")
     delete_topic(amqp_url, own.name, force=True)
+
+
+def test_a_topic_whose_sets_are_gone_can_be_grown(topic: Topic, amqp_url: str) -> None:
+    """When the last of them is."""
+    for group in ("audit", "reports"):
+        create_topic(amqp_url, topic, group=group)
+    for group in ("audit", "reports"):
+        with pytest.raises(UsageError, match="has queue sets"):
+            grow_topic(amqp_url, topic.name, 3)
+        delete_topic(amqp_url, topic.for_group(group).name)
+    assert grow_topic(amqp_url, topic.name, 3).partitions == 3
+
+
+def test_what_an_interrupted_creation_has_left_of_a_set_can_be_deleted(
+    topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it died; nothing keeps the topic from being grown then."""
+    own = topic.for_group("audit")
+    is_over = False
+    for changes in count():
+        with dying(monkeypatch, changes):
+            create_topic(amqp_url, topic, group="audit")
+            is_over = True
+        with connected(amqp_url) as admin:
+            is_there = admin.has_exchange(f"{own.name}.sets")
+        with nullcontext() if is_there else pytest.raises(TopicMissing):
+            delete_topic(amqp_url, own.name, force=True)
+        with connected(amqp_url) as admin:
+            assert not any(admin.has_exchange(f"{it.name}.sets") for it in (topic, own))
+        if is_over:
+            break
+    assert changes > 10
+    assert grow_topic(amqp_url, topic.name, 3).partitions == 3
 
 
 @pytest.mark.anyio

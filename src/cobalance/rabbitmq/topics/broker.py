@@ -141,8 +141,8 @@ def _refuse_other_size(admin: Admin, topic: Topic) -> None:
         return
     if not admin.has_exchange(topic.name):
         raise TopicMismatch(
-            f"Topic {topic.name!r} at {admin.place} was not deleted completely, and had another number of partitions than {topic.partitions}. "
-            f"Delete the rest of it: cobalance topic delete {topic.name} --force"
+            f"Topic {topic.name!r} at {admin.place} was not deleted completely, and whether it had {topic.partitions} partitions is not known "
+            f"any more. Delete the rest of it, then create it again: cobalance topic delete {topic.name} --force"
         )
     size = recorded_size(admin, topic, list(admin.partition_numbers(topic.prefix)))
     if size is None:
@@ -180,7 +180,9 @@ def _incomplete(admin: Admin, layout: Topic, size: int | None, missing: int) -> 
     queue = f"{layout.prefix}-{missing}"
     number = "a number of partitions that is not known" if size is None else f"{size} partitions"
     remedy = f"create the topic again, as it was: {creation(layout.name, size)}"
-    if layout.layout > 1 and size is not None:
+    if size is None:
+        remedy = f"the topic was not deleted completely. Delete the rest of it: cobalance topic delete {layout.name}"
+    elif layout.layout > 1:
         keys = " and ".join(attrs.evolve(layout, partitions=size).routing_keys(missing))
         remedy = (
             f"declare it again, with the arguments of another queue of that layout, and bind it to exchange {layout.name} under its "

@@ -26,7 +26,7 @@ def delete_topic(url: str, name: str, *, force: bool = False) -> None:
     """Deletes a topic's exchange, the partition queues of every layout and the dead-letter queue.
 
     An interrupted deletion continues when it is requested again: whatever finds the rest goes after it. That is the
-    marker of the first layout, or the exchange, if that layout was never opened.
+    marker of the first layout, or the exchange, if that layout was never opened, or what marks a queue set as one.
 
     Raises:
         TopicInUse: there are messages or consumers, and `force` is not set; none of them was deleted. Or another
@@ -36,7 +36,7 @@ def delete_topic(url: str, name: str, *, force: bool = False) -> None:
     first = Topic(name, 1)
     with connected(url) as admin:
         is_opened = admin.has_exchange(first.marker)
-        if not is_opened:
+        if not is_opened and not is_set(admin, first):
             admin.require_exchange(name)
         with admin.changing(name):
             _delete_topic(admin, first, force=force, is_opened=is_opened)

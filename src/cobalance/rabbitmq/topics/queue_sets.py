@@ -17,7 +17,9 @@ from cobalance.rabbitmq.topics.admin import Admin, creation
 
 
 def sets_marker(name: str) -> str:
-    """The exchange that marks a topic as having queue sets, or as being one: AMQP cannot list them."""
+    """The exchange that marks a topic as having queue sets, or as being one: AMQP cannot list them. A topic's is bound
+    to those of its sets, and goes with the last of them.
+    """
     return f"{name}.sets"
 
 
@@ -62,9 +64,9 @@ def refuse_as_topic(admin: Admin, own: Topic) -> None:
 
 
 def mark_sets(admin: Admin, topic: Topic, own: Topic) -> None:
-    """Prevents growing the topic and the set from here on."""
-    for name in (topic.name, own.name):
-        admin.declare_exchange(sets_marker(name), {})
+    """Prevents growing the set from here on, and the topic for as long as there is one."""
+    admin.declare_exchange(sets_marker(own.name), {})
+    admin.declare_attached(sets_marker(topic.name), sets_marker(own.name))
 
 
 def bind_set(admin: Admin, topic: Topic, own: Topic) -> None:
@@ -85,5 +87,6 @@ def refuse_sets(admin: Admin, name: str) -> None:
     if admin.has_exchange(sets_marker(name)):
         raise UsageError(
             f"Topic {name!r} has queue sets of groups, or is one, whose queues would get nothing of new partitions, so it cannot be grown. "
-            "Make another topic with more partitions, with its sets, and let publishers change to it."
+            "Delete the sets, if nobody needs them (cobalance topic delete TOPIC@GROUP), or make another topic with more partitions, with "
+            "its sets, and let publishers change to it."
         )
