@@ -77,6 +77,8 @@ class JournalEntry:
     """The instance id it joined with."""
     capacity: int | None = None
     """The capacity it joined with."""
+    by: str | None = None
+    """Who configured, resumed or reset it, if somebody said so; see :meth:`cobalance.GroupAdmin.on_behalf_of`."""
 
     @classmethod
     def read(cls, id_: str, fields: Mapping[str, str]) -> JournalEntry:
@@ -118,6 +120,7 @@ class JournalEntry:
             label=_given(fields.get("label")),
             instance_id=_given(fields.get("instance")),
             capacity=number("capacity"),
+            by=_given(fields.get("by")),
         )
 
 

@@ -279,6 +279,16 @@ async def test_offsets_are_planned_and_reset(admin: GroupAdmin, name: str, redis
         await anyio.to_thread.run_sync(reset)
 
 
+def test_the_journal_has_on_whose_behalf_a_change_is(admin: GroupAdmin, name: str) -> None:
+    """If that is said, of that one only; and a name that could be mistaken for something else is refused."""
+    admin.on_behalf_of("alice").configure(name, gather_ms=1)
+    admin.configure(name, gather_ms=2)
+    assert [it.by for it in admin.journal(name).entries() if it.kind == "configured"] == [None, "alice", None]
+    for wrong in ("", "two words", "x" * 300, "a\nb"):
+        with pytest.raises(UsageError, match="user"):
+            admin.on_behalf_of(wrong)
+
+
 def test_a_repair_says_what_it_found(admin: GroupAdmin, name: str) -> None:
     """Usually nothing."""
     mended = admin.repair(name)

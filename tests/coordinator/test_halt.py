@@ -7,6 +7,7 @@ import pytest
 from tests.coordinator.backends import Backend
 from tests.coordinator.driver import SETTINGS, Group, Member, names
 
+from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.requests import Claim, Header, Request, Resume
 from cobalance.errors import UnknownGroup
 
@@ -111,6 +112,28 @@ def test_one_call_resumes_what_its_budget_allows(backend: Backend) -> None:
     reply = group.execute(Request(Header("-", 0), Resume(names(8))))
     assert reply.results == ("OK",) * 5 + ("NEXT",) * 3
     assert reply.more
+
+
+def test_whoever_changes_something_is_journalled(group: Group) -> None:
+    """If it says who it is: of settings, offsets, and what is resumed, also by a reset; a retry by itself is nobody's."""
+    a = group.join("a")
+    group.set_resources(a, names(2))
+    a.hear()
+    for name in names(2):
+        halt(a, name)
+    alice = Coordinator(group.backend, group.coordinator.group, by="alice")
+    alice.configure(gather_ms=7)
+    alice.resume("r000")
+    alice.reset_offsets({"r001": 4})
+    group.coordinator.configure(gather_ms=8)
+    found = [(it["kind"], it.get("reason", ""), it["by"]) for it in group.journal("configured", "resumed", "reset")[1:]]
+    assert found == [
+        ("configured", "gather_ms 7", "alice"),
+        ("resumed", "", "alice"),
+        ("resumed", "", "alice"),
+        ("reset", "was -", "alice"),
+        ("configured", "gather_ms 8", "-"),
+    ]
 
 
 def test_the_late_holder_is_fenced(group: Group) -> None:

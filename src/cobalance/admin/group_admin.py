@@ -6,11 +6,13 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from cobalance.coordinator.client import Coordinator, Repaired
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.open import DEFAULT_REDIS_URL, check_redis_url, check_transport, open_transport
+from cobalance.coordinator.requests import NOBODY
 from cobalance.coordinator.transport import Transport
 from cobalance.description import GroupDescription
 from cobalance.errors import CobalanceError, GroupActive, QueueMissing, UsageError
@@ -79,6 +81,7 @@ class GroupAdmin:
         self._prefix = validate_name("key prefix", key_prefix)
         self._is_ours = transport is None
         self._transport = transport or open_transport(redis_url)
+        self._by = NOBODY
 
     def __enter__(self) -> Self:
         return self
@@ -92,6 +95,17 @@ class GroupAdmin:
         """Closes the connection, unless it was passed in."""
         if self._is_ours:
             self._transport.close()
+
+    def on_behalf_of(self, user: str) -> GroupAdmin:
+        """The same, for changes that a user asks for: the journal says so where settings are changed, resources resumed
+        and offsets reset. Valid until this admin is closed.
+
+        Args:
+            user: a name without blanks, such as ``alice`` or ``deploy@ci``.
+        """
+        found = copy(self)
+        found._by, found._is_ours = validate_name("user", user), False  # noqa: SLF001 -- it is one of this class
+        return found
 
     # -- creating and deleting -----------------------------------------------------------------------------------------
 
@@ -358,7 +372,7 @@ class GroupAdmin:
     # -- helpers -------------------------------------------------------------------------------------------------------
 
     def _of(self, group: str) -> Coordinator:
-        return Coordinator(self._transport, group, key_prefix=self._prefix)
+        return Coordinator(self._transport, group, key_prefix=self._prefix, by=self._by)
 
     def _broker(self) -> Broker:
         with importing:

@@ -19,6 +19,7 @@ from cobalance.cli.watching import Page, Watching
 from cobalance.cli.watching import watch as watch_pages
 from cobalance.errors import UsageError
 from cobalance.journal import BEGINNING, Gap, Journal, JournalEntry, with_gaps
+from cobalance.operate.wording import said_by
 
 COLUMNS = ("SEQ", "TIME", "KIND", "RESOURCE", "CONSUMER-ID", "TOKEN", "DRAIN", "COMMITTED", "REASON")
 
@@ -103,7 +104,7 @@ def _row(entry: JournalEntry | Gap) -> tuple[Cell, ...]:
         entry.token,
         seconds(entry.drain_ms),
         entry.committed,
-        _who(entry) if entry.kind == "joined" else entry.reason or None,
+        _who(entry) if entry.kind == "joined" else f"{entry.reason}{said_by(entry)}".strip() or None,
     )
 
 

@@ -14,6 +14,7 @@ from cobalance.coordinator.in_flight import InFlightReport
 from cobalance.coordinator.keys import DEFAULT_PREFIX, group_keys, hint_channel
 from cobalance.coordinator.replies import CoordinatorReply, decode
 from cobalance.coordinator.requests import (
+    NOBODY,
     Configure,
     Delete,
     Describe,
@@ -57,11 +58,11 @@ _NOBODY = Header(member="-", number=0)
 
 
 class Coordinator:
-    """Runs the verbs of one group."""
+    """Runs the verbs of one group. An administrator's changes are journalled with `by`, as long as somebody says who."""
 
-    def __init__(self, transport: Transport, group: str, *, key_prefix: str = DEFAULT_PREFIX) -> None:
+    def __init__(self, transport: Transport, group: str, *, key_prefix: str = DEFAULT_PREFIX, by: str = NOBODY) -> None:
         self.group = validate_name("group", group)
-        self.transport = transport
+        self.transport, self._by = transport, by
         self.key_prefix = validate_name("key prefix", key_prefix)
         self._keys = group_keys(group, key_prefix)
 
@@ -99,7 +100,7 @@ class Coordinator:
             GroupActive: processes listen for it, so it is not new.
         """
         values = tuple((stored, str(getattr(settings, name))) for name, stored in STORED_NAMES.items())
-        outcome = self._configure(Configure(create=True, values=values))
+        outcome = self._configure(Configure(create=True, values=values, by=self._by))
         if outcome == "EXISTS":
             raise GroupExists(f"group {self.group!r} exists already: use it, or `cobalance group configure` it")
         if outcome == "HEARD":
@@ -120,7 +121,7 @@ class Coordinator:
                 raise InvalidSettings(f"there is no group setting {name!r}; there are {', '.join(STORED_NAMES)}")
         settings = GroupSettings(**{**_values(self.state()), **changes})  # type: ignore[arg-type]  # validates the whole
         values = tuple((STORED_NAMES[name], str(getattr(settings, name))) for name in changes)
-        self._configure(Configure(create=False, values=values))
+        self._configure(Configure(create=False, values=values, by=self._by))
         return settings
 
     def _configure(self, payload: Configure) -> str:
@@ -162,7 +163,7 @@ class Coordinator:
         Raises:
             UnknownGroup: there is no such group.
         """
-        self._configure(Configure(create=False, values=(("offsets_known", "1"),)))
+        self._configure(Configure(create=False, values=(("offsets_known", "1"),), by=self._by))
 
     def settings(self) -> GroupSettings:
         """The settings in force."""
@@ -183,7 +184,7 @@ class Coordinator:
         done = 0
         while True:
             page = resources[done : done + NAMES_A_CALL]
-            results = [it for it in self._admin(Resume(page)).results if it != "NEXT"]
+            results = [it for it in self._admin(Resume(page, self._by)).results if it != "NEXT"]
             answers.update(zip(page, results, strict=False))
             done += len(results)
             if done == len(resources):
@@ -219,7 +220,7 @@ class Coordinator:
         resumed: list[str] = []
         for start in range(0, len(items), NAMES_A_CALL):
             page = tuple(items[start : start + NAMES_A_CALL])
-            reply = self._admin(ResetOffsets(page))
+            reply = self._admin(ResetOffsets(page, self._by))
             self._raise_active(reply, "; what is halted can be reset before that, without the others")
             resumed += [name for (name, _), result in zip(page, reply.results, strict=True) if result == "RESUMED"]
         return resumed

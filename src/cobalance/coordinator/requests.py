@@ -13,6 +13,9 @@ PROTOCOL = 2
 release brings its own scripts, so what two of them cannot share in Redis is for ``keys.SCHEMA``.
 """
 
+NOBODY = "-"
+"""By whom a change is, in the journal, if nobody says so."""
+
 GROUPS_OWN = "-"
 """The subscription of members that leave it to others to declare the list."""
 
@@ -205,9 +208,10 @@ class Configure:
     verb: ClassVar[str] = "configure"
     create: bool
     values: tuple[tuple[str, str], ...]
+    by: str = NOBODY
 
     def args(self) -> list[str]:
-        return ["create" if self.create else "update", *(word for pair in self.values for word in pair)]
+        return ["create" if self.create else "update", self.by, *(word for pair in self.values for word in pair)]
 
 
 @attrs.frozen
@@ -216,9 +220,10 @@ class Resume:
 
     verb: ClassVar[str] = "resume"
     resources: tuple[str, ...]
+    by: str = NOBODY
 
     def args(self) -> list[str]:
-        return list(self.resources)
+        return [self.by, *self.resources]
 
 
 @attrs.frozen
@@ -227,9 +232,10 @@ class ResetOffsets:
 
     verb: ClassVar[str] = "reset_offsets"
     offsets: tuple[tuple[str, int], ...]
+    by: str = NOBODY
 
     def args(self) -> list[str]:
-        return [word for name, offset in self.offsets for word in (name, str(offset))]
+        return [self.by, *(word for name, offset in self.offsets for word in (name, str(offset)))]
 
 
 @attrs.frozen

@@ -16,7 +16,7 @@ from cobalance.journal import BEGINNING, Gap, with_gaps
 from cobalance.operate.member_past import MemberPast
 from cobalance.operate.moves import CAUSES, Account, Moves, is_same_list
 from cobalance.operate.timings import Timings
-from cobalance.operate.wording import Wording
+from cobalance.operate.wording import Wording, ordered, said_by
 from cobalance.ownership import BEGINNINGS, CUT_SHORT, ENDINGS, Ownership, Standing
 
 if TYPE_CHECKING:
@@ -173,6 +173,19 @@ class Handovers:
                 found = Happening(id=entry.seq, seq=entry.seq, at_ms=entry.at_ms, kind=entry.kind, what=what)
                 self.happenings.append(found)
                 self._causes[entry.seq] = found
+        elif entry.by is not None:
+            self._note_order(entry)
+
+    def _note_order(self, entry: JournalEntry) -> None:
+        """What somebody changed after which nothing is dealt anew: settings, or offsets, however many."""
+        last = self.happenings[-1] if self.happenings else None
+        what = _capital(ordered(entry))
+        if last is not None and (last.kind, last.what) == (entry.kind, what) and entry.kind == "reset":
+            last.seq = entry.seq
+        else:
+            self.happenings.append(
+                Happening(id=entry.seq, seq=entry.seq, at_ms=entry.at_ms, kind=entry.kind, what=what)
+            )
 
     def _count_move(self, entry: JournalEntry, moves: Moves) -> None:
         is_asked = moves.revoked is not None and moves.revoked.handover_id == entry.handover_id
@@ -239,7 +252,7 @@ class Handovers:
         told = {
             "cancelled": "It stays where it is after all",
             "halted": "It was given up again and again" if entry.reason == "paused" else "It was halted",
-            "resumed": "It was resumed",
+            "resumed": f"It was resumed{said_by(entry)}",
             "added": "It came onto the list",
         }
         return told.get(entry.kind) or (_capital(self._wording.cause(entry)) if entry.kind in CAUSES else entry.kind)

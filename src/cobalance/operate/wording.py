@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from cobalance.settings import STORED_NAMES
+
 if TYPE_CHECKING:
     from cobalance.journal import JournalEntry
     from cobalance.operate.moves import Moves
@@ -85,11 +87,37 @@ class Wording:
             else f"the rejoin grace of {who} was over",
             "added": "resources were added to the list",
             "removing": "resources were removed from the list",
-            "resumed": f"{entry.resource} was resumed",
+            "resumed": f"{entry.resource} was resumed{said_by(entry)}",
             "incarnation": "the group was created" if entry.reason == "created" else "Redis lost data of the group",
             "recovered": "the group had found out who held what",
         }
         return told[entry.kind]
+
+
+def ordered(entry: JournalEntry) -> str:
+    """What an administrator changed besides, and who that was."""
+    if entry.kind == "reset":
+        return f"Committed offsets were set{said_by(entry)}"
+    words = entry.reason.split()
+    changes = dict(zip(words[::2], words[1::2], strict=False))
+    told = [f"{name} was set to {changes[stored]}" for name, stored in STORED_NAMES.items() if stored in changes]
+    if "offsets_known" in changes:
+        told.append("it was said that no committed offset is lost")
+    return f"{', '.join(told) or 'the settings were changed'}{said_by(entry)}"
+
+
+def said_by(entry: JournalEntry) -> str:
+    """Who that was, to be put behind a sentence; "" if the journal does not have it."""
+    user, _, place = (entry.by or "").rpartition("/")
+    name, _, host = place.partition("@")
+    if name != "dashboard":
+        return f" by {entry.by}" if entry.by else ""
+    return f"{user and f' by {user}'} in the dashboard on {host}"
+
+
+def dashboard_user(user: str, host: str) -> str:
+    """What the journal has of somebody who uses a dashboard on that machine; "" is a user without a name."""
+    return f"{user}/dashboard@{host}" if user else f"dashboard@{host}"
 
 
 def _expired(reason: str) -> str:

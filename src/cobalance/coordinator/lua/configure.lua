@@ -3,11 +3,12 @@
 -- have changed since.
 --
 -- KEYS     the group's keys (keys.py)
--- ARGV     1-8 as every verb (member "-"); 9 create | update; 10… pairs: setting, value
+-- ARGV     1-8 as every verb (member "-"); 9 create | update; 10 by whom, for the journal ("-" nobody says); 11… pairs:
+--          setting, value
 -- Returns  as heartbeat; results: OK | EXISTS | HEARD (somebody listens: it is not new) | INVALID setting
 --- @prelude
 
-local wrong = malformed('w', 'ww')
+local wrong = malformed('ww', 'ww')
 if wrong then return wrong end
 
 local CHANGED = -3 -- where a hint has its version: members read the settings anew
@@ -19,7 +20,7 @@ local SETTABLE = {
 
 local function staged()
   local values = {}
-  for i = FIRST + 1, #ARGV, 2 do
+  for i = FIRST + 2, #ARGV, 2 do
     if not SETTABLE[ARGV[i]] then return nil, ARGV[i] end
     local is_mode = ARGV[i] == 'mode'
     if not fits(is_mode and 'w' or 'n', ARGV[i + 1]) then return nil, ARGV[i] end
@@ -46,14 +47,14 @@ if results[1] and G.incarnation == 0 then return refuse('OK') end -- a reply wou
 if not results[1] then
   if creating then G.is_gone = clear_remains() end
   check_server()
-  for i = FIRST + 1, #ARGV, 2 do G[ARGV[i]] = values[ARGV[i]] end
+  for i = FIRST + 2, #ARGV, 2 do G[ARGV[i]] = values[ARGV[i]] end
   G.budget, G.ceilings = G.moves, 0
   if values.idle_ms then G.expires = 0 end
   if creating then
     G.incarnation, G.offsets_known = real_us, 1
     journal('incarnation', 'reason', 'created')
   end
-  journal('configured', 'reason', table.concat(ARGV, ' ', FIRST + 1))
+  journal('configured', 'reason', table.concat(ARGV, ' ', FIRST + 2), 'by', ARGV[FIRST + 1])
   if not creating then publish('-', CHANGED) end
   results[1] = 'OK'
 end

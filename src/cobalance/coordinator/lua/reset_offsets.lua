@@ -3,18 +3,19 @@
 -- can neither commit nor claim. What was halted is resumed: it was halted over its offset, or whoever moves that has seen why.
 --
 -- KEYS     the group's keys (keys.py)
--- ARGV     1-8 as every verb (member "-"); 9… two a resource: resource, offset (-1 is before the first)
+-- ARGV     1-8 as every verb (member "-"); 9 by whom, for the journal ("-" nobody says); 10… two a resource: resource,
+--          offset (-1 is before the first)
 -- Returns  as heartbeat; results: ACTIVE (somebody is a member, or kept for the rejoin grace) | RECOVERING, or one a resource:
 --          OK | RESUMED (it was halted)
 --- @prelude
 
-local wrong = malformed('', 'wn')
+local wrong = malformed('w', 'wn')
 if wrong then return wrong end
 -- Whether nobody works any of them, or may believe so.
 local function all_idle()
   save_owned()
   if tonumber(call('ZCARD', LOAD)) + tonumber(call('ZCARD', OWNED)) == 0 then return true end
-  for i = FIRST, #ARGV, 2 do
+  for i = FIRST + 1, #ARGV, 2 do
     local r = resource(ARGV[i])
     if not r or r.status ~= 'halted' then return false end
   end
@@ -26,12 +27,13 @@ local function reset(name, offset)
   local is_halted = call('HDEL', STATE, 'z:' .. name) == 1 or (r and r.status == 'halted')
   if r then
     r.token = next_token()
-    if r.status == 'halted' then resume(r) else put_resource(r) end
+    if r.status == 'halted' then resume(r, ARGV[FIRST]) else put_resource(r) end
   else
     set_timer('o:' .. name, now + OFFSET_RETENTION_MS)
   end
   call('HSET', OFFSETS, name, offset)
-  journal('reset', 'resource', name, 'token', int(r and r.token or 0), 'committed', offset, 'reason', 'was ' .. (before or '-'))
+  journal('reset', 'resource', name, 'token', int(r and r.token or 0), 'committed', offset, 'reason', 'was ' .. (before or '-'),
+    'by', ARGV[FIRST])
   return is_halted and 'RESUMED' or 'OK'
 end
 
@@ -44,6 +46,6 @@ if G.recovering > 0 then
 elseif not all_idle() then
   results[1] = 'ACTIVE'
 else
-  for i = FIRST, #ARGV, 2 do results[#results + 1] = reset(ARGV[i], ARGV[i + 1]) end
+  for i = FIRST + 1, #ARGV, 2 do results[#results + 1] = reset(ARGV[i], ARGV[i + 1]) end
 end
 return reply('OK')

@@ -115,12 +115,12 @@ local function halt(r, why, till)
   journal('halted', 'resource', r.name, 'token', int(r.token), 'reason', till and 'paused' or why, 'deadline', int(till or 0))
 end
 
-local function resume(r)
+local function resume(r, by)
   detach(r)
   r.status, r.since = 'free', now
   put_resource(r)
   call('ZADD', FREE, int(G.version), r.name)
-  journal('resumed', 'resource', r.name, 'token', int(r.token))
+  journal('resumed', 'resource', r.name, 'token', int(r.token), 'by', by or '-')
 end
 
 -- What cannot be worked anywhere must not go round, moving a healthy one with each step. Who gives a resource up is avoided for
