@@ -10,7 +10,7 @@ from tests.rabbitmq.wire.test_containment import publish_unreadable
 from tests.streams import TINY, Stream, new_stream
 
 from cobalance.admin.offset_plan import Shift, Target, plan
-from cobalance.cli.offset_plan import OffsetTarget, read_plan
+from cobalance.admin.offset_target import OffsetTarget, read_plan
 from cobalance.errors import UsageError
 from cobalance.rabbitmq.streams.extent import Extent, read_ends
 

@@ -25,11 +25,13 @@ class Answer:
         return json.loads(self.text)
 
 
-def ask(port: int, path: str, method: str = "GET", **headers: str) -> Answer:
+def ask(port: int, path: str, method: str = "GET", body: str | None = None, **headers: str) -> Answer:
     """One request; underscores in names of headers are dashes."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
-        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        connection.request(
+            method, path, body, headers={name.replace("_", "-"): value for name, value in headers.items()}
+        )
         found = connection.getresponse()
         named = {name.lower(): value for name, value in found.getheaders()}
         return Answer(found.status, named, found.read().decode())

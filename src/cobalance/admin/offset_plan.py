@@ -44,6 +44,13 @@ class StreamReset:
         """The committed offset to store."""
         return self.next - 1
 
+    @property
+    def remark(self) -> str | None:
+        """What is to be known of it: that it was limited."""
+        if self.next == self.asked:
+            return None
+        return f"{self.stream} does not have offset {self.asked}; the nearest is {self.next}."
+
 
 def plan(
     target: Target, streams: Sequence[str], committed: Mapping[str, int | None], amqp_url: str

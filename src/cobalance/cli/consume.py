@@ -15,8 +15,8 @@ import anyio
 import attrs
 from cyclopts import Parameter
 
+from cobalance.admin.offset_target import read_time
 from cobalance.cli.health import PROBE_PORT
-from cobalance.cli.offset_plan import read_time
 from cobalance.cli.options import (
     NO_SETTINGS,
     THIS_REDIS,

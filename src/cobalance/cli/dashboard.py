@@ -33,14 +33,27 @@ def dashboard(
     ] = None,
     certificate_file: Annotated[Path | None, Parameter(help="A certificate chain (PEM), for HTTPS.")] = None,
     key_file: Annotated[Path | None, Parameter(help="Its key, if that is not in the same file.")] = None,
+    allow_actions: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Whoever may look may also resume partitions, change settings and reset offsets. The journal has who did.",
+        ),
+    ] = False,
+    user_header: Annotated[
+        str | None,
+        Parameter(
+            help="With --allow-actions: the header in which a reverse proxy says who asks, such as X-Forwarded-User. It is believed."
+        ),
+    ] = None,
     redis: RedisOptions = THIS_REDIS,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
     management_url: ManagementUrl = None,
 ) -> None:
     """Show groups in a browser, until SIGTERM or Ctrl-C: who works what, what moved and why, and what it waits for.
 
-    It only reads, and keeps nothing that Redis does not have: start as many as you like. Other machines cannot reach it
-    unless --host says so, and then a password is needed.
+    It only reads unless --allow-actions is given, and keeps nothing that Redis does not have: start as many as you
+    like. Other machines cannot reach it unless --host says so, and then a password is needed.
     """
     password = read_password(password_file) if password_file is not None else None
     with redis.admin(amqp_url, management_url) as admin:
@@ -51,6 +64,8 @@ def dashboard(
             port=port,
             hosts=host_name,
             password=password,
+            allow_actions=allow_actions,
+            user_header=user_header,
             certificate=certificate_file,
             key=key_file,
         )

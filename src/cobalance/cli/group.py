@@ -15,6 +15,7 @@ from cobalance.cli.exits import FAILED
 from cobalance.cli.options import NO_SETTINGS, THIS_REDIS, AmqpUrl, Json, Name, RedisOptions, SettingOptions
 from cobalance.cli.output import print_json, print_table, remark, remark_waiting
 from cobalance.errors import CobalanceError, UnknownGroup, Unreachable
+from cobalance.operate.wording import RESUMED
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 
 
@@ -118,11 +119,8 @@ def resume(
     """
     with redis.admin(amqp_url) as admin:
         answers = admin.resume(name, *resources, every=all_of_them)
-    print_table(("PARTITION", "RESULT"), ((resource, _ANSWERS[answer]) for resource, answer in answers.items()))
+    print_table(("PARTITION", "RESULT"), ((resource, RESUMED[answer]) for resource, answer in answers.items()))
     return FAILED if "unknown" in answers.values() else None
-
-
-_ANSWERS = {"resumed": "resumed", "not_halted": "was not halted", "unknown": "no such partition"}
 
 
 def trust_offsets(name: Name, /, *, redis: RedisOptions = THIS_REDIS) -> None:

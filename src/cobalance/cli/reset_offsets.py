@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cobalance.admin import StreamReset
-from cobalance.cli.offset_plan import OffsetTarget, read_plan
+from cobalance.admin.offset_target import OffsetTarget, read_plan
 from cobalance.cli.options import THIS_REDIS, AmqpUrl, Json, Name, RedisOptions
 from cobalance.cli.output import print_json, print_table, remark, remark_waiting
 from cobalance.errors import UsageError
@@ -132,8 +132,8 @@ def _show(group: str, steps: Sequence[StreamReset], *, json: bool, export: bool)
 
 def _remark_on(steps: Sequence[StreamReset], resumed: Sequence[str], *, execute: bool, export: bool) -> None:
     for step in steps:
-        if step.next != step.asked:
-            remark(f"warning: {step.stream} does not have offset {step.asked}; the nearest is {step.next}.")
+        if step.remark:
+            remark(f"warning: {step.remark}")
     if resumed:
         remark(f"Halted until now, and resumed: {', '.join(resumed)}.")
     if not steps:

@@ -58,16 +58,16 @@ class Api:
             "/api/v1/topics/events": self._topics_events,
             "/api/v1/status": self._status,
         }
-        return [Route(path, _told(answer)) for path, answer in found.items()]
+        return [Route(path, told(answer)) for path, answer in found.items()]
 
     async def _groups(self, _: Request) -> Response:
-        return _json({"groups": await self._threads.run(self._feeds.overview.look)})
+        return answer_json({"groups": await self._threads.run(self._feeds.overview.look)})
 
     async def _group(self, request: Request) -> Response:
         """The snapshot as Python has it, and why the group is as it is."""
         feed = await self._feed(request)
         view = await self._threads.run(feed.look)
-        return _json(plain(view.group) | {"sentences": view.sentences})
+        return answer_json(plain(view.group) | {"sentences": view.sentences})
 
     async def _handovers(self, request: Request) -> Response:
         feed = await self._feed(request)
@@ -79,10 +79,10 @@ class Api:
             with feed.past.lock:
                 return timeline(feed.past, from_ms, to_ms, after_seq) | {"now_ms": now_ms}
 
-        return _json(await self._threads.run(read))
+        return answer_json(await self._threads.run(read))
 
     async def _partition(self, request: Request) -> Response:
-        feed, name = await self._feed(request), _name(request, "partition")
+        feed, name = await self._feed(request), name_in(request, "partition")
 
         def read() -> dict[str, Any]:
             sentences, view = feed.explain(name), feed.look()
@@ -90,17 +90,17 @@ class Api:
                 past = history(feed.past, name)
             return {"at_ms": view.group.at_ms, "partition": view.rows[name][1], "sentences": sentences, "history": past}
 
-        return _json(await self._threads.run(read))
+        return answer_json(await self._threads.run(read))
 
     async def _member(self, request: Request) -> Response:
-        feed, name = await self._feed(request), _name(request, "member")
+        feed, name = await self._feed(request), name_in(request, "member")
 
         def read() -> dict[str, Any]:
             view = feed.look()
             with feed.past.lock:
                 return member_answer(view, feed.past, name)
 
-        return _json(await self._threads.run(read))
+        return answer_json(await self._threads.run(read))
 
     async def _tuning(self, request: Request) -> Response:
         feed = await self._feed(request)
@@ -110,13 +110,13 @@ class Api:
             with feed.past.lock:
                 return tuning_answer(group, feed.past)
 
-        return _json(await self._threads.run(read))
+        return answer_json(await self._threads.run(read))
 
     async def _topics(self, _: Request) -> Response:
-        return _json(await self._threads.run(self._feeds.overview.topics))
+        return answer_json(await self._threads.run(self._feeds.overview.topics))
 
     async def _status(self, _: Request) -> Response:
-        return _json(await self._threads.run(self._feeds.status.look))
+        return answer_json(await self._threads.run(self._feeds.status.look))
 
     async def _events(self, request: Request) -> Response:
         feed = await self._feed(request)
@@ -168,7 +168,7 @@ class Api:
         return StreamingResponse(_compressed(events()), media_type="text/event-stream", headers=headers)
 
     async def _feed(self, request: Request) -> Feed:
-        group = _name(request, "group")
+        group = name_in(request, "group")
         known = self._feeds.known(group)
         return known if known is not None else await self._threads.run(lambda: self._feeds.feed(group))
 
@@ -180,23 +180,25 @@ async def _compressed(events: AsyncIterator[str]) -> AsyncIterator[bytes]:
         yield packer.compress(event.encode()) + packer.flush(zlib.Z_SYNC_FLUSH)
 
 
-def _told(answer: Answers) -> Answers:
+def told(answer: Answers) -> Answers:
     """Errors as an answer."""
 
-    async def told(request: Request) -> Response:
+    async def answered(request: Request) -> Response:
         try:
             return await answer(request)
         except CobalanceError as error:
-            return _json({"error": redact(str(error))}, status_of(error))
+            return answer_json({"error": redact(str(error))}, getattr(error, "status", None) or status_of(error))
 
-    return told
+    return answered
 
 
-def _json(value: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
+def answer_json(value: Any, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """A value as it comes from the API."""
     return Response(text(value) + "\n", status, media_type="application/json")
 
 
-def _name(request: Request, key: str) -> str:
+def name_in(request: Request, key: str) -> str:
+    """A name in the path, decoded."""
     return unquote(request.path_params[key])
 
 

@@ -20,6 +20,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cobalance.dashboard.actions import Actions
 from cobalance.dashboard.api import COMPRESSION, Api
 from cobalance.dashboard.feeds import Feeds
 from cobalance.dashboard.guard import Guard
@@ -43,20 +44,32 @@ PAGES = {
 
 
 def dashboard_app(
-    admin: GroupAdmin, *, hosts: Collection[str] | None = None, password: str | None = None, feeds: Feeds | None = None
+    admin: GroupAdmin,
+    *,
+    hosts: Collection[str] | None = None,
+    password: str | None = None,
+    allow_actions: bool = False,
+    user_header: str | None = None,
+    feeds: Feeds | None = None,
 ) -> ASGIApp:
     """The pages and their API, to be served, or mounted in an application that is there already:
-    ``app.mount("/cobalance", dashboard_app(admin))``. It only reads.
+    ``app.mount("/cobalance", dashboard_app(admin))``. It only reads, unless actions are allowed.
 
     Args:
         admin: of the groups to show. Keep it open.
         hosts: names under which it may be asked, besides addresses. None leaves that check to the application around.
         password: asked for by HTTP Basic, with any user name. None leaves that to the application around.
+        allow_actions: whoever may look may also resume partitions, change settings and reset offsets, each after a dry
+            run. Without a password, that is whoever reaches it.
+        user_header: the header in which a reverse proxy, or the application around, says who asks, for the journal. It
+            is believed: whatever is in front has to remove what clients send in it.
         feeds: of this admin, to stop them; by default its own.
     """
-    pages = [Route(path, _page(name)) for path, name in PAGES.items()]
+    pages = [Route(path, _page(name, allow_actions=allow_actions)) for path, name in PAGES.items()]
     static = Mount("/static", _Files(directory=STATIC))
     routes = [*pages, *Api(feeds or Feeds(admin)).routes(), static]
+    if allow_actions:
+        routes += Actions(admin, password, user_header).routes()
     app = Starlette(
         routes=routes, middleware=[Middleware(GZipMiddleware, minimum_size=1_000, compresslevel=COMPRESSION)]
     )
@@ -75,7 +88,7 @@ def _undecoded(app: ASGIApp) -> ASGIApp:
     return wrapped
 
 
-def _page(name: str) -> Callable[[Request], Awaitable[HTMLResponse]]:
+def _page(name: str, *, allow_actions: bool) -> Callable[[Request], Awaitable[HTMLResponse]]:
     async def answer(request: Request) -> HTMLResponse:
         given = {key: unquote(value) for key, value in request.path_params.items()}
         words = {
@@ -84,6 +97,7 @@ def _page(name: str) -> Callable[[Request], Awaitable[HTMLResponse]]:
             "group": given.get("group", ""),
             "partition": given.get("partition", ""),
             "member": given.get("member", ""),
+            "actions": "allowed" if allow_actions else "",
         }
         links = (f'<link rel="modulepreload" href="{escape(words["base"])}static/{it}" />' for it in _modules(name))
         modules = "\n    ".join(links)

@@ -2,7 +2,7 @@
 
 - ``Host`` is an address or a known name, so that no page of the internet asks under a name that resolves to this machine.
 - ``Origin``, where a browser sends one, is this server.
-- The password, if there is one, comes with every request (HTTP Basic; the user name does not matter).
+- The password, if there is one, comes with every request (HTTP Basic; any user name, which counts for actions only).
 - Scripts and styles come from this server only; nobody frames a page; nothing is kept by caches.
 - An error that nobody foresaw is logged without secrets, and the answer does not quote it.
 """
@@ -81,7 +81,7 @@ class Guard:
             return _answer(HTTPStatus.FORBIDDEN, "the request comes from another site")
         if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
             return _answer(HTTPStatus.FORBIDDEN, "the request comes from another site")
-        if self.password is not None and not _is_right(headers.get("authorization", ""), self.password):
+        if self.password is not None and not _is_right(headers, self.password):
             found = _answer(HTTPStatus.UNAUTHORIZED, "a password is needed")
             found.headers["WWW-Authenticate"] = 'Basic realm="cobalance", charset="UTF-8"'
             return found
@@ -92,10 +92,15 @@ def _answer(status: HTTPStatus, error: str) -> Response:
     return Response(json.dumps({"error": error}) + "\n", status, media_type="application/json")
 
 
-def _is_right(authorization: str, password: str) -> bool:
-    kind, _, words = authorization.partition(" ")
+def _is_right(headers: Headers, password: str) -> bool:
+    return hmac.compare_digest(credentials(headers)[1], password.encode())
+
+
+def credentials(headers: Headers) -> tuple[str, bytes]:
+    """User name and password of HTTP Basic; both empty if there are none."""
+    kind, _, words = headers.get("authorization", "").partition(" ")
     try:
-        given = base64.b64decode(words, validate=True).partition(b":")[2]
+        user, _, password = base64.b64decode(words, validate=True).partition(b":")
     except (binascii.Error, ValueError):
-        given = b""
-    return hmac.compare_digest(given, password.encode()) and kind.lower() == "basic"
+        return "", b""
+    return (user.decode(errors="replace"), password) if kind.lower() == "basic" else ("", b"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import signal
 import socket
 import ssl
@@ -37,11 +38,14 @@ class DashboardServer:
         port: 0 chooses a free one; see ``port``.
         hosts: names under which it may be asked, besides addresses, ``localhost``, ``host`` and the name of this machine.
         password: asked for by HTTP Basic, with any user name.
+        allow_actions: see :func:`~cobalance.dashboard.app.dashboard_app`.
+        user_header: the same; only with actions.
         certificate: a file with a certificate chain, for HTTPS; and
         key: one with its key, if that is not in the same file.
 
     Raises:
-        UsageError: there is no password where one is needed, it cannot listen there, or the certificate is none.
+        UsageError: there is no password where one is needed, it cannot listen there, the certificate is none, or the
+            header is.
     """
 
     def __init__(
@@ -52,6 +56,8 @@ class DashboardServer:
         port: int = PORT,
         hosts: Collection[str] = frozenset(),
         password: str | None = None,
+        allow_actions: bool = False,
+        user_header: str | None = None,
         certificate: Path | None = None,
         key: Path | None = None,
     ) -> None:
@@ -59,13 +65,24 @@ class DashboardServer:
         check_integer("port", port, least=0, most=65_535)
         if password is None and not is_local(host):
             raise UsageError(
-                f"at {host} other machines could look at your groups: give a password file, or listen at 127.0.0.1 behind a reverse proxy "
+                f"at {host} other machines could look at your groups{' and change them' if allow_actions else ''}: give a password file, or listen at 127.0.0.1 behind a reverse proxy "
                 "that asks who they are"
+            )
+        if user_header is not None and not (allow_actions and re.fullmatch(r"[A-Za-z0-9-]+", user_header)):
+            raise UsageError(
+                f"the header {user_header!r} says who asks for an action: allow actions, and give its name, such as X-Forwarded-User"
             )
         self._feeds = Feeds(admin)
         names = {name.lower() for name in (*hosts, host, "localhost", socket.gethostname())}
         config = uvicorn.Config(
-            dashboard_app(admin, hosts=names, password=password, feeds=self._feeds),
+            dashboard_app(
+                admin,
+                hosts=names,
+                password=password,
+                allow_actions=allow_actions,
+                user_header=user_header,
+                feeds=self._feeds,
+            ),
             lifespan="off",
             log_config=None,
             access_log=False,

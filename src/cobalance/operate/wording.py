@@ -27,6 +27,9 @@ GIVEN_UP = {
 }
 """Reason of an ``abandoned`` entry → words."""
 
+RESUMED = {"resumed": "resumed", "not_halted": "was not halted", "unknown": "no such partition"}
+"""What became of a halted resource that was to be resumed → words."""
+
 
 @attrs.frozen
 class Wording:

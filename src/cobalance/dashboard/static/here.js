@@ -1,6 +1,6 @@
 // Where this page is, and where others are.
 
-const { base, page, group, partition, member } = document.body.dataset;
+const { base, page, group, partition, member, actions } = document.body.dataset;
 
 const joined = (names) => names.map(encodeURIComponent).join("/");
 
@@ -9,6 +9,7 @@ export const here = {
   group,
   partition,
   member,
+  areActionsAllowed: actions === "allowed",
   path: (...names) => base + joined(names),
   api: (...names) => `${base}api/v1/${joined(names)}`,
 };

@@ -10,8 +10,8 @@ export function tell(text, kind) {
   status.dataset.kind = kind;
 }
 
-export async function ask(url) {
-  const answer = await fetch(url, { headers: { Accept: "application/json" } });
+export async function ask(url, options = {}) {
+  const answer = await fetch(url, { ...options, headers: { Accept: "application/json", ...options.headers } });
   const found = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Error(found.error ?? `the server answered ${answer.status}`);
   return found;

@@ -1,5 +1,6 @@
 // One group: what it waits for, its members, and who works what.
 
+import { offer, resetOffsets, resume } from "../actions.js";
 import { Colours, onThemeChange } from "../colours.js";
 import { element, keep, link, mark, say, sentences } from "../dom.js";
 import { Grid } from "../grid.js";
@@ -21,8 +22,9 @@ export function show(main) {
   const why = element("ul", { class: "sentences" });
   const members = element("tbody");
   const grid = new Grid(model, colours);
+  const acts = [resume(null), resetOffsets(null)];
   main.append(
-    element("div", { class: "title" }, element("h1", {}, here.group), verdict, state),
+    element("div", { class: "title" }, element("h1", {}, here.group), verdict, state, ...acts),
     element("dl", { class: "facts" }, ...[...facts].map(([name, value]) => element("div", {}, element("dt", {}, name), value))),
     element("div", { class: "columns" }, side(why, members), grid.section),
   );
@@ -31,6 +33,7 @@ export function show(main) {
     badge(verdict, model.group.verdict);
     say(state, model.group.state);
     tellFacts(facts, model);
+    offer(acts, [...model.partitions.values()]);
     sentences(why, model.sentences);
     keep(members, [...model.members.values()].sort((a, b) => inOrder(who(a), who(b))), (it) => it.id, makeMember, (row, it) => updateMember(row, it, model, colours));
     grid.draw();

@@ -1,5 +1,6 @@
 // One partition: why it is where it is, and who had it before.
 
+import { offer, resetOffsets, resume } from "../actions.js";
 import { Colours } from "../colours.js";
 import { element, keep, link, mark, say, sentences } from "../dom.js";
 import { here } from "../here.js";
@@ -17,9 +18,10 @@ export function show(main) {
   const facts = new Map(FACTS.map((name) => [name, element("dd")]));
   const why = element("ul", { class: "sentences" });
   const body = element("tbody");
+  const acts = [resume([here.partition]), resetOffsets([here.partition])];
   const head = element("tr", {}, ...COLUMNS.map((name) => element("th", { scope: "col" }, name)));
   main.append(
-    element("div", { class: "title" }, element("h1", {}, here.partition), verdict),
+    element("div", { class: "title" }, element("h1", {}, here.partition), verdict, ...acts),
     element("dl", { class: "facts" }, ...[...facts].map(([name, value]) => element("div", {}, element("dt", {}, name), value))),
     element("section", { class: "card", "aria-labelledby": "why" }, element("h2", { id: "why" }, "Why it is where it is"), why),
     element("section", { class: "card", "aria-labelledby": "history" }, element("h2", { id: "history" }, "Who had it"), element("div", { class: "scrolls", tabindex: "0", role: "region", "aria-labelledby": "history" }, element("table", { class: "history stack" }, element("thead", {}, head), body))),
@@ -29,6 +31,7 @@ export function show(main) {
       const found = await ask(here.api("groups", here.group, "partitions", here.partition));
       badge(verdict, found.partition.verdict);
       tellFacts(facts, found.partition);
+      offer(acts, [found.partition]);
       sentences(why, found.sentences);
       colours.know(found.history.filter((it) => it.owner).map((it) => ({ id: it.owner, number: it.number })));
       keep(body, found.history.slice(0, MOST), (it) => `${it.from_ms}/${it.state}`, make, (row, it) => update(row, it, found.at_ms, colours));

@@ -1,5 +1,6 @@
 // A group's settings beside what its journal says of them.
 
+import { changeSettings } from "../actions.js";
 import { element, keep, mark, say } from "../dom.js";
 import { here } from "../here.js";
 import { ask, follow, tell } from "../live.js";
@@ -23,8 +24,10 @@ export function show(main) {
   const since = element("p", { class: "sum" });
   const head = element("tr", {}, ...COLUMNS.map((name) => element("th", { scope: "col" }, name)));
   const commands = element("ol", { class: "commands" });
+  let settings = [];
+  const acting = changeSettings(() => settings.map((it) => [it.name, (TITLES[it.name] ?? [it.name])[0], shown(it.name, it.value)]));
   main.append(
-    element("div", { class: "title" }, element("h1", {}, "Tuning"), since),
+    element("div", { class: "title" }, element("h1", {}, "Tuning"), since, acting),
     element(
       "section",
       { class: "card", "aria-labelledby": "settings" },
@@ -48,6 +51,7 @@ export function show(main) {
     try {
       const found = await ask(here.api("groups", here.group, "tuning"));
       seen = found.seq;
+      settings = found.settings;
       say(since, found.first_ms === null ? "The journal is empty." : `as the journal has it since ${moment(found.first_ms)}`);
       keep(body, found.settings, (it) => it.name, make, update);
       keep(commands, found.commands, (it) => it, (it) => element("li", {}, element("code", { tabindex: "0" }, it)), () => {});
