@@ -155,6 +155,15 @@ def focus_by_tab(page: Page, selector: str) -> None:
     raise AssertionError(f"Tab never reaches {selector}")
 
 
+def complaints_of_axe(page: Page) -> Any:
+    """What axe-core finds against WCAG 2.1 AA: contrast, names of controls, roles."""
+    page.evaluate((Path(axe_core_python.__file__).parent / "axe.min.js").read_text() + "; true")
+    return page.evaluate(
+        "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']}).then(it => it.violations.map("
+        "v => [v.id, v.nodes.map(n => n.html.slice(0, 200) + ' ' + n.failureSummary)]))"
+    )
+
+
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280, 3840])
@@ -172,15 +181,10 @@ def test_each_page_at_each_size(program: Browser, url: str, name: str, theme: Th
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_each_page_is_for_everybody(page: Page, url: str, name: str, theme: Theme) -> None:
-    """axe-core finds nothing against WCAG 2.1 AA: contrast, names of controls, roles."""
+    """axe-core finds nothing."""
     page.emulate_media(color_scheme=theme)
     show(page, url, name)
-    page.evaluate((Path(axe_core_python.__file__).parent / "axe.min.js").read_text() + "; true")
-    found = page.evaluate(
-        "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']}).then(it => it.violations.map("
-        "v => [v.id, v.nodes.map(n => n.html.slice(0, 200) + ' ' + n.failureSummary)]))"
-    )
-    assert found == []
+    assert complaints_of_axe(page) == []
 
 
 def test_the_way_from_the_groups_to_a_partition_by_keys(page: Page, url: str) -> None:

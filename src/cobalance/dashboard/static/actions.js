@@ -25,8 +25,8 @@ class Dialog {
     this.confirm = element("button", { type: "button", class: "confirm", hidden: true, onclick: () => this.send(() => this.act()) }, "Do it");
     this.close = element("button", { type: "button", onclick: () => this.box.close() }, "Close");
     this.form = element("form", { onsubmit: (event) => this.submit(event), oninput: () => this.forget() }, ...fields, this.plan);
-    const answer = element("div", { class: "scrolls answered", role: "status", "aria-label": "Answer", tabindex: "0" }, this.result, this.told);
-    this.box = element("dialog", { "aria-labelledby": "action", onclose: () => this.box.remove() }, element("h2", { id: "action" }, title), this.form, this.error, answer, element("div", { class: "tools" }, this.confirm, this.close));
+    this.answer = element("div", { class: "scrolls answered", role: "status", "aria-label": "Answer", tabindex: "0" }, this.result, this.told);
+    this.box = element("dialog", { "aria-labelledby": "action", onclose: () => this.box.remove() }, element("h2", { id: "action" }, title), this.form, this.error, this.answer, element("div", { class: "tools" }, this.confirm, this.close));
     document.body.append(this.box);
     this.box.showModal();
     if (!fields.length) this.send(() => this.ask());
@@ -41,6 +41,7 @@ class Dialog {
   forget() {
     this.token = null;
     this.confirm.hidden = true;
+    this.plan.hidden = false;
     this.show("", []);
   }
 
@@ -54,7 +55,9 @@ class Dialog {
     const found = await post("dry-runs", { action: this.name, ...this.given() });
     this.token = found.token;
     this.confirm.hidden = !found.token;
-    this.show(found.token ? "This would change" : "There is nothing to do", found.sentences);
+    this.plan.hidden = Boolean(found.token) && this.form.elements.length === 1;
+    const who = found.token && found.user ? [`The journal will name ${found.user}.`] : [];
+    this.show(found.token ? "This would change" : "There is nothing to do", [...found.sentences, ...who]);
   }
 
   async act() {
@@ -71,7 +74,7 @@ class Dialog {
     say(this.error, "");
     await step().catch((error) => say(this.error, error.message));
     buttons.forEach((it) => (it.disabled = false));
-    (this.form.hidden ? this.close : this.token ? this.confirm : this.plan).focus();
+    (this.form.hidden ? this.close : this.token ? this.answer : this.plan).focus(); // a second Enter confirms nothing unread
   }
 }
 
