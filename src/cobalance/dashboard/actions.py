@@ -49,6 +49,9 @@ MOST_PENDING = 1_000
 MOST_BYTES = 65_536
 """Of a request's body."""
 
+MOST_BYTES_OF_NAME = 80
+"""With that of a machine it fits the journal."""
+
 COOKIE = "cobalance_session"
 
 
@@ -171,7 +174,8 @@ class Actions:
     def _cleaned(self, user: str) -> str:
         """A word that the journal can have; "" for what may be a secret, since people paste those for a name."""
         has_secret = redact(user) != user or (self._password is not None and self._password in user)
-        return "" if has_secret else re.sub(r"[^\w.@+-]", "_", user)[:64]
+        word = "" if has_secret else re.sub(r"[^\w.@+-]", "_", user)
+        return word.encode()[:MOST_BYTES_OF_NAME].decode(errors="ignore")
 
 
 async def _body(request: Request) -> dict[str, Any]:
