@@ -90,9 +90,9 @@ def test_a_halted_partition_is_resumed_by_keys(notebook: Window, url: str, admin
     until(page, "document.activeElement.textContent === 'Close'")
     press(page, "Escape")
     until(page, f"{DIALOG} === null")
-    assert page.evaluate("document.activeElement.className") == "act"
     assert [it.name for it in admin.describe(GROUP).resources if it.halted] == []
     until(page, "document.querySelector('.act').hidden")
+    until(page, "document.activeElement.id === 'main'")
     page.goto(f"{url}/handovers")
     until(page, f"/{HALTED} was resumed in the dashboard on /.test(document.querySelector('.changes').textContent)")
     assert notebook.complaints == []

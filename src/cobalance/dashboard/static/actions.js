@@ -7,10 +7,10 @@ import { ask } from "./live.js";
 const post = (step, body) =>
   ask(here.api("groups", here.group, step), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
 
-// The button of an action; null where the dashboard only reads. `fields` are elements to fill in, `given` what is asked for with them.
+// The button of an action, hidden until there is something for it; null where the dashboard only reads. `fields` are elements to fill in, `given` what is asked for with them.
 export function action(title, name, given, fields = () => []) {
   if (!here.areActionsAllowed) return null;
-  return element("button", { type: "button", class: "act", "aria-haspopup": "dialog", onclick: () => new Dialog(title, name, given, fields()) }, `${title}…`);
+  return element("button", { type: "button", class: "act", hidden: true, "aria-haspopup": "dialog", onclick: () => new Dialog(title, name, given, fields()) }, `${title}…`);
 }
 
 export const field = (label, hint, control) => element("label", { class: "field" }, element("span", {}, label), control, element("span", { class: "hint" }, hint));
@@ -26,10 +26,16 @@ class Dialog {
     this.close = element("button", { type: "button", onclick: () => this.box.close() }, "Close");
     this.form = element("form", { onsubmit: (event) => this.submit(event), oninput: () => this.forget() }, ...fields, this.plan);
     this.answer = element("div", { class: "scrolls answered", role: "status", "aria-label": "Answer", tabindex: "0" }, this.result, this.told);
-    this.box = element("dialog", { "aria-labelledby": "action", onclose: () => this.box.remove() }, element("h2", { id: "action" }, title), this.form, this.error, this.answer, element("div", { class: "tools" }, this.confirm, this.close));
+    this.box = element("dialog", { "aria-labelledby": "action", onclose: () => this.end() }, element("h2", { id: "action" }, title), this.form, this.error, this.answer, element("div", { class: "tools" }, this.confirm, this.close));
     document.body.append(this.box);
     this.box.showModal();
     if (!fields.length) this.send(() => this.ask());
+  }
+
+  // The focus goes back to the button, or to the page where there is none any more.
+  end() {
+    this.box.remove();
+    if (document.activeElement === document.body) document.getElementById("main").focus();
   }
 
   submit(event) {
@@ -83,8 +89,12 @@ export const resume = (partitions) => action(partitions ? "Resume" : "Resume all
 // Shows the buttons that there is something for.
 export function offer([resuming, resetting], partitions) {
   if (!resuming) return;
-  resuming.hidden = !partitions.some((it) => it.halted !== null);
-  resetting.hidden = !partitions.some((it) => it.committed !== null || it.halted === "OffsetUnknown");
+  const isFor = (button, it) => {
+    if (!it && document.activeElement === button) document.getElementById("main").focus();
+    button.hidden = !it;
+  };
+  isFor(resuming, partitions.some((it) => it.halted !== null));
+  isFor(resetting, partitions.some((it) => it.committed !== null || it.halted === "OffsetUnknown"));
 }
 
 const TARGETS = {

@@ -52,6 +52,7 @@ export function show(main) {
       const found = await ask(here.api("groups", here.group, "tuning"));
       seen = found.seq;
       settings = found.settings;
+      if (acting) acting.hidden = false;
       say(since, found.first_ms === null ? "The journal is empty." : `as the journal has it since ${moment(found.first_ms)}`);
       keep(body, found.settings, (it) => it.name, make, update);
       keep(commands, found.commands, (it) => it, (it) => element("li", {}, element("code", { tabindex: "0" }, it)), () => {});
