@@ -149,7 +149,7 @@ def test_what_entries_are_missing_about_is_not_known(scene: Scene) -> None:
 
 def test_only_so_much_is_kept(scene: Scene, past: Handovers) -> None:
     """Of a long journal the newer part; the present is there in any case."""
-    short = past_of(scene, most_spans=20)
+    short = past_of(scene, most_kept=20)
     assert short.first_ms is not None
     assert past.first_ms is not None
     assert short.first_ms > past.first_ms
@@ -157,6 +157,25 @@ def test_only_so_much_is_kept(scene: Scene, past: Handovers) -> None:
         name: track[-1] for name, track in past.tracks.items()
     }
     assert all(it.at_ms > short.first_ms for it in short.happenings)
+
+
+def test_members_that_move_nothing_are_forgotten_too() -> None:
+    """Standbys that come and go, for months. Those that are there, or are named, stay."""
+    scene = churned()
+    past = past_of(scene, most_kept=60)
+    for number in range(100, 300):
+        scene.join(number, capacity=0).leave()
+        scene.pass_time(1_000)
+        if number % 10 == 0:
+            past.read()
+    past.read()
+    present = {span.owner for track in past.tracks.values() for span in track if span.owner is not None}
+    assert sum(map(len, past.tracks.values())) + len(past.happenings) <= 60
+    assert present <= past.members.keys()
+    assert len(past.members) < 60
+    assert past.numbers.keys() == past.members.keys()
+    assert past.label("m299") == "web-299/5009"
+    assert past.label("m100") is None
 
 
 Named = tuple[str, str, int, int | None]

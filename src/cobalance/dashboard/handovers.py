@@ -7,6 +7,7 @@ kept that Redis does not have, so every dashboard shows the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from threading import Lock
 from typing import TYPE_CHECKING, Literal
 
@@ -28,8 +29,8 @@ State = Literal["held", "draining", "graced", "free", "halted"]
 PLACES = frozenset({"graced", "repaired"})
 """Entries about a member by which what it holds comes to be kept for its return, or is no longer."""
 
-MOST_SPANS = 200_000
-"""Of a longer journal, only the newer half of it is kept."""
+MOST_KEPT = 200_000
+"""Spans and happenings. Of a longer journal, only the newer half is kept."""
 
 
 @attrs.define(kw_only=True)
@@ -71,9 +72,9 @@ class Happening:
 class Handovers:
     """Reads one group's journal on and on. Any number of threads may ask."""
 
-    def __init__(self, journal: Journal, *, most_spans: int = MOST_SPANS) -> None:
-        self._journal, self._most = journal, most_spans
-        self._after, self._ownership, self._count = BEGINNING, Ownership(), 0
+    def __init__(self, journal: Journal, *, most_kept: int = MOST_KEPT) -> None:
+        self._journal, self._most = journal, most_kept
+        self._after, self._ownership, self._spans, self._met = BEGINNING, Ownership(), 0, 0
         self._at_ms = 0
         self._wording = Wording(self.who)
         self._moves: dict[str, Moves] = {}
@@ -81,9 +82,9 @@ class Handovers:
         self._instances: dict[str, str] = {}
         self._causes: dict[int, Happening] = {}
         self.numbers: dict[str, int] = {}
-        """Member → how many the journal names before it, by which it has its colour."""
+        """Member → how many the journal named before it, by which it has its colour."""
         self.members: dict[str, MemberPast] = {}
-        """Member → what became of it, also of those that are gone."""
+        """Member → what became of it, also of those that are gone, as far back as the rest reaches."""
         self.timings = Timings()
         self.lock = Lock()
         """Held while the journal is read on, and by whoever looks at the rest."""
@@ -106,7 +107,7 @@ class Handovers:
                 self._skip(entry)
             else:
                 self._take(entry)
-        if self._count > self._most:
+        if self._spans + len(self.happenings) > self._most:
             self._forget_older_half()
 
     def account(self, resource: str | None = None) -> Account:
@@ -134,7 +135,8 @@ class Handovers:
         if self.first_ms is None:
             self.first_ms = entry.at_ms
         if entry.member is not None:
-            self.numbers.setdefault(entry.member, len(self.numbers))
+            if entry.member not in self.numbers:
+                self.numbers[entry.member], self._met = self._met, self._met + 1
             if entry.instance_id is not None:
                 self._instances[entry.member] = entry.instance_id
             self.members.setdefault(entry.member, MemberPast()).take(entry)
@@ -228,7 +230,7 @@ class Handovers:
         if state is not None:
             why = self._why(name, state, entry)
             track.append(Span(seq=entry.seq, state=state, owner=owner, token=token, from_ms=entry.at_ms, why=why))
-            self._count += 1
+            self._spans += 1
 
     def _state(self, standing: Standing) -> State:
         if standing.halted:
@@ -258,8 +260,9 @@ class Handovers:
         return told.get(entry.kind) or (_capital(self._wording.cause(entry)) if entry.kind in CAUSES else entry.kind)
 
     def _forget_older_half(self) -> None:
-        ends = sorted(span.to_ms for track in self.tracks.values() for span in track if span.to_ms is not None)
-        limit_ms = ends[len(ends) // 2]
+        ends = [span.to_ms for track in self.tracks.values() for span in track if span.to_ms is not None]
+        known = sorted(chain(ends, (it.at_ms for it in self.happenings)))
+        limit_ms = known[len(known) // 2]
         for name in [*self.tracks]:
             kept = [span for span in self.tracks[name] if span.to_ms is None or span.to_ms > limit_ms]
             self.tracks[name] = kept
@@ -267,7 +270,16 @@ class Handovers:
                 del self.tracks[name]
         self.happenings = [it for it in self.happenings if it.at_ms > limit_ms]
         self._causes = {seq: it for seq, it in self._causes.items() if it.at_ms > limit_ms}
-        self._count, self.first_ms = sum(map(len, self.tracks.values())), limit_ms
+        self._spans, self.first_ms = sum(map(len, self.tracks.values())), limit_ms
+        self._forget_members(limit_ms)
+
+    def _forget_members(self, limit_ms: int) -> None:
+        """Those that were gone by then, and that nothing names any more."""
+        named = {span.owner for track in self.tracks.values() for span in track}
+        for member, past in [*self.members.items()]:
+            if past.ended is not None and past.ended.at_ms <= limit_ms and member not in named:
+                for of_members in (self.members, self.numbers, self._instances, self._account.labels):
+                    of_members.pop(member, None)
 
 
 def overlapping(track: list[Span], from_ms: int, to_ms: int) -> Iterator[Span]:
