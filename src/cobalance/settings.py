@@ -5,6 +5,7 @@ Options of consumers are in :class:`cobalance.rabbitmq.ConsumerGroup`, bounds of
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Literal
 
@@ -33,7 +34,10 @@ def duration_ms(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)", text.strip())
     if found is None:
         raise ValueError(f"{text!r} is not a duration: write 1500ms, 30s, 2m, 1h or 7d")
-    return round(float(found[1]) * _UNITS_MS[found[2]])
+    value = float(found[1]) * _UNITS_MS[found[2]]
+    if not math.isfinite(value):
+        raise ValueError("that is longer than any duration")
+    return round(value)
 
 
 def between(low: int, high: int) -> Callable[[object, attrs.Attribute[int], int], None]:

@@ -106,7 +106,7 @@ def _setting(name: str, text: str) -> int | str:
         return text if name == "mode" else _whole(text)
     try:
         return duration_ms(text)
-    except (OverflowError, ValueError) as error:
+    except ValueError as error:
         raise UsageError(f"{name}: {error}") from None
 
 
