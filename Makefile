@@ -63,7 +63,8 @@ lint: .venv/.up-to-date ## ruff, mypy and import-linter
 	$(PYTHON) -m mypy $(CODE)
 	.venv/bin/lint-imports --no-logo
 
-# ARGS=--peers plays one story on Cobalance, RabbitMQ alone and Kafka; ARGS="--compare old.json" says what got worse since a run with --json.
+# ARGS=--peers plays one story on Cobalance, RabbitMQ alone and Kafka; ARGS=--cost measures changes of groups of all sizes;
+# ARGS="--compare old.json" says what got worse since a run with --json.
 bench: .venv/.up-to-date ## figures beside raw peers
 	$(PYTHON) -m proof.bench $(ARGS)
 

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 
 import proof
+from proof.bench.cost.changes import KINDS, Change
+from proof.bench.cost.results import Costs, slopes
 
 pytestmark = pytest.mark.thorough
 
@@ -22,3 +25,33 @@ def test_the_coordinators_part_runs(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
     measured = {it["name"] for it in json.loads(written.read_text())["figures"]}
     assert {"heartbeat ÷ EVALSHA return 1", "mass join, 1k x 10: longest call"} <= measured
+
+
+def test_the_costs_are_measured_for_all_changes(tmp_path: Path) -> None:
+    """Two small groups: after each change all is even, and in the end nothing is left. The short form has figures for all."""
+    written = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "proof.bench", "--cost", "--quick", "--json", str(written)]
+    ended = subprocess.run(command, cwd=Path(proof.__file__).parents[1], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    report = json.loads(written.read_text())
+    changes = report["cost"]["changes"]
+    assert {it["kind"] for it in changes} == set(KINDS)
+    assert all(it["calls"] > 0 and it["redis_ms"] > 0 and it["bytes_sent"] > 0 for it in changes)
+    moves = {(it["kind"], it["members"]): it["moves"] for it in changes}
+    assert moves["join", 10] == 100 // 11, "no more than has to"
+    assert moves["loss", 10] == moves["loss", 20] == 0, "everybody keeps what it claims"
+    assert moves["crash", 20] == 50
+    names = {it["name"] for it in report["figures"]}
+    assert {"heartbeat ÷ EVALSHA return 1", "half of them crash, 20 x 100: Redis CPU"} <= names
+    assert any("power of members" in name for name in names)
+
+
+def test_slopes_are_found() -> None:
+    """A cost that grows with the root of the members, and not with the resources, whatever else its level is."""
+    change = Change("ten come", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    costs = Costs(one_us=10)
+    for members in (10, 1_000):
+        for resources in (100, 10_000):
+            costs.add(attrs.evolve(change, members=members, resources=resources, redis_ms=7 * members**0.5))
+    found = {size: power for _, size, power in slopes(costs)}
+    assert found == {"members": pytest.approx(0.5), "resources": pytest.approx(0)}

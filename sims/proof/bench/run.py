@@ -16,10 +16,13 @@ import attrs
 from rich.console import Console
 from rich.table import Table
 
+from cobalance.limits import MAX_MEMBERS, MAX_RESOURCES
 from cobalance.servers import private_redis, running
 from proof.bench import comparison, coordinator, hints, holding, machine
 from proof.bench.by_key import ByKey
 from proof.bench.consume import Consuming
+from proof.bench.cost import measure as cost
+from proof.bench.cost import results as costs
 from proof.bench.figures import Figure
 from proof.bench.handover import Handovers
 from proof.bench.peers import measure, results
@@ -68,10 +71,16 @@ class _Report:
     machine: dict[str, object]
     figures: list[Figure] = attrs.Factory(list)
     peers: measure.Measured = attrs.Factory(measure.Measured)
+    cost: costs.Costs | None = None
 
     def show(self, console: Console) -> None:
         if self.figures:
             console.print(_table(self.figures))
+        if self.cost:
+            console.print(costs.table(self.cost))
+            console.print(costs.disturbance(self.cost), highlight=False)
+            for what, size, power in costs.slopes(self.cost):
+                console.print(f"{what}: Redis's CPU grows with {size} to the power of {power:.2f}", highlight=False)
         if self.peers.played:
             console.print(results.table(self.peers.played))
         console.print(
@@ -80,11 +89,13 @@ class _Report:
         )
 
     def as_json(self) -> dict[str, object]:
+        of_cost = list(costs.figures(self.cost)) if self.cost else []
         return {
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "machine": {**self.machine, "load_after": machine.load()},
-            "figures": [attrs.asdict(it) for it in [*self.figures, *results.figures(self.peers.played)]],
+            "figures": [attrs.asdict(it) for it in [*self.figures, *of_cost, *results.figures(self.peers.played)]],
             "peers": attrs.asdict(self.peers),
+            "cost": attrs.asdict(self.cost) if self.cost else None,
         }
 
 
@@ -92,6 +103,12 @@ def _measure(options: argparse.Namespace, report: _Report, console: Console) -> 
     for figure in _figures(options):
         report.figures.append(figure)
         console.print(_line(figure), highlight=False, soft_wrap=True)
+    if options.cost or options.all:
+        with closing(cost.measure(cost.SHORT if options.quick else options.sizes or cost.SIZES)) as measured_costs:
+            for number, (heartbeat, report.cost) in enumerate(measured_costs):
+                if number == 0:
+                    report.figures.append(heartbeat)
+                console.print(costs.line(report.cost), highlight=False, soft_wrap=True)
     if options.peers is not None or options.all:
         rounds = 1 if options.quick else options.rounds
         # Closed rather than left to the collector: Ctrl-C may come between two stories, too.
@@ -110,14 +127,31 @@ def _parser() -> argparse.ArgumentParser:
         "--peers", nargs="*", metavar="PEER", choices=measure.NAMES,
         help=f"one story on Cobalance and its peers instead of the parts; all of them, or of {', '.join(measure.NAMES)}",
     )  # fmt: skip
+    parser.add_argument(
+        "--cost", action="store_true", help="what changes cost groups of all sizes instead of the parts"
+    )
+    parser.add_argument(
+        "--sizes", nargs="+", type=_size, metavar="MEMBERSxRESOURCES", help="with --cost: groups of these sizes only"
+    )
     parser.add_argument("--seed", type=int, default=1, help="whom the stories meet, and when (default 1)")
-    parser.add_argument("--all", action="store_true", help="the parts and the peers")
+    parser.add_argument("--all", action="store_true", help="the parts, the costs and the peers")
     parser.add_argument("--json", metavar="FILE", help="also write every figure here, and the machine's load")
     parser.add_argument(
         "--compare", nargs="+", type=_earlier, metavar=("OLD", "NEW"), action=_OneOrTwo,
         help="say what got worse since a run whose --json is OLD; measures, unless NEW is given",
     )  # fmt: skip
     return parser
+
+
+def _size(text: str) -> tuple[int, int]:
+    members, _, resources = text.partition("x")
+    if not (members.isdecimal() and resources.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text}: give two numbers, such as 100x1000")
+    if int(members) < 2 or int(members) > MAX_MEMBERS or not 100 <= int(resources) <= MAX_RESOURCES:
+        raise argparse.ArgumentTypeError(
+            f"{text}: from 2 to {MAX_MEMBERS:,} members and from 100 to {MAX_RESOURCES:,} resources"
+        )
+    return int(members), int(resources)
 
 
 def _earlier(path: str) -> dict[str, Any]:
@@ -141,7 +175,8 @@ class _OneOrTwo(argparse.Action):
 
 
 def _figures(options: argparse.Namespace) -> Iterator[Figure]:
-    parts = options.only or (PARTS if options.peers is None or options.all else ())
+    is_alone = options.peers is None and not options.cost
+    parts = options.only or (PARTS if is_alone or options.all else ())
     rounds = 1 if options.quick else options.rounds
     messages = min(options.messages, 2_000) if options.quick else options.messages
     if "coordinator" in parts:

@@ -1,0 +1,1 @@
+"""What changes cost groups of different sizes; README.md has the figures."""
