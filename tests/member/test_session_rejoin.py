@@ -125,7 +125,7 @@ def test_an_older_redis_is_noticed_by_its_version() -> None:
 
 
 def test_claims_travel_in_pages_and_are_exhaustive() -> None:
-    """450 tenures take five joins under one id, and only the last one completes the membership."""
+    """450 tenures take nine joins under one id, and only the last one completes the membership."""
     world = World(attrs.evolve(SETTINGS, moves_per_call=500))
     a = world.start("A", names(450))
     world.run_until(lambda: len(a.works()) == 450)
@@ -133,7 +133,7 @@ def test_claims_travel_in_pages_and_are_exhaustive() -> None:
     world.empty_redis()
     world.run(8_000)
     pages = joins(a)[1:]
-    assert [(len(page.claims), page.last_page) for page in pages] == [(100, False)] * 4 + [(50, True)]
+    assert [(len(page.claims), page.last_page) for page in pages] == [(50, False)] * 8 + [(50, True)]
     assert len({claim.resource for page in pages for claim in page.claims}) == 450
     assert a.works() == before
 

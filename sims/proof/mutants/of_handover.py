@@ -89,7 +89,7 @@ ENDING: tuple[Mutant, ...] = (
     lua(
         "deadline-set-for-nobody",
         "30_feed",
-        "  call('ZADD', DEADLINES, int(r.deadline), r.name)\n",
+        "  armed[#armed + 1], armed[#armed + 2] = int(r.deadline), r.name\n",
         "",
         "A deadline is told to its holder, but nobody acts on it.",
         "tiny",

@@ -48,7 +48,7 @@ FENCING: tuple[Mutant, ...] = (
     lua(
         "reported-tokens-ignored",
         "join",
-        "G.token = max(G.token, FLOOR)",
+        "G.token = max(G.token, tonumber(ARGV[9])) -- above the highest that the process has seen",
         "",
         "Tokens fall when Redis loses its data while its clock is behind.",
         "amnesia@1..3",
@@ -80,7 +80,7 @@ FENCING: tuple[Mutant, ...] = (
     lua(
         "release-forgets-the-offset",
         "release",
-        "if offset ~= '' then call('HSET', OFFSETS, name, offset) end",
+        "if offset ~= '' then offsets.put(name, offset) end",
         "",
         "What a drain committed with its release is not stored.",
         "bad_network@1..3",

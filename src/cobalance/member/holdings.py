@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cobalance.member import events as ev
     from cobalance.settings import MemberSettings
 
-RELEASES_A_CALL = 50
+RELEASES_A_CALL = 25
 """Each is a move, and a resource given up is offered to others in the same call."""
 
 NEWS_A_CALL = 200

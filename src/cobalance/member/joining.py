@@ -12,7 +12,7 @@ from cobalance.member.actions import Problem
 if TYPE_CHECKING:
     from cobalance.settings import GroupSettings, MemberSettings
 
-CLAIMS_A_PAGE = 100
+CLAIMS_A_PAGE = 50
 """Each is a move, and a call makes about this many."""
 
 

@@ -16,7 +16,7 @@ local function commit(name, token, offset)
   elseif tonumber(offset) < tonumber(offset_of(name) or '-2') then
     verdict = 'REGRESSED'
   else
-    call('HSET', OFFSETS, name, offset)
+    offsets.put(name, offset)
   end
   if verdict ~= 'OK' then
     journal('refused', 'resource', name, 'member', CALLER, 'token', token, 'reason', 'commit ' .. verdict)

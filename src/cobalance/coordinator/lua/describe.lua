@@ -116,6 +116,7 @@ if G.incarnation == 0 then return refuse('UNKNOWN') end
 check_server()
 if now >= G.due then settle() end
 save_owned()
+free.save()
 local rows = {state = state_rows, members = member_rows, resources = resource_rows, subscriptions = subscription_rows,
   declared = declared_rows, offsets = offset_rows}
 (rows[ARGV[FIRST]] or resource_rows)()

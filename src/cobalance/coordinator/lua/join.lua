@@ -20,8 +20,8 @@ end
 local wrong = malformed('hnwwwwwnnnnnnnnw', 'who')
 if wrong then return wrong end
 
-local FLOOR, CAPACITY, INSTANCE, PREVIOUS = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11], ARGV[12]
-local LABEL, PAGE, SUBSCRIPTION, CLAIMS = ARGV[13], ARGV[14], ARGV[24], 25
+local CAPACITY, INSTANCE, PREVIOUS = tonumber(ARGV[10]), ARGV[11], ARGV[12]
+local LABEL, PAGE, SUBSCRIPTION = ARGV[13], ARGV[14], ARGV[24]
 
 local settings = {} -- that the caller brings
 do
@@ -120,6 +120,8 @@ end
 local take_claims
 do
 
+local CLAIMS = 25 -- where they begin
+
 local function has_returned(id)
   local m = member(id)
   return m ~= nil and m.incarnation == G.incarnation
@@ -159,7 +161,7 @@ local function claim(name, token, offset)
   attach(r, member(CALLER), 'held')
   -- A later tenure may begin at a lower offset, if somebody reset it. Where none is on record, nobody can say which is later.
   if offset ~= '' and (stale and was_held or tonumber(offset) > tonumber(offset_of(name) or '-3')) then
-    call('HSET', OFFSETS, name, offset)
+    offsets.put(name, offset)
   end
   G.token = max(G.token, token)
   journal('claimed', 'resource', name, 'member', CALLER, 'token', int(token), 'committed', offset)
@@ -178,6 +180,9 @@ local function claim(name, token, offset)
 end
 
 function take_claims()
+  local names = {}
+  for i = CLAIMS, #ARGV, 3 do names[#names + 1] = ARGV[i] end
+  fetch_resources(names)
   for i = CLAIMS, #ARGV, 3 do
     results[#results + 1] = claim(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2])
   end
@@ -199,7 +204,7 @@ end
 if REQUEST > 1 and KNOWN ~= G.incarnation then return refusal('REJOIN') end -- the pages before this one are lost
 settings.bring()
 if now >= G.due then settle() end
-G.token = max(G.token, FLOOR)
+G.token = max(G.token, tonumber(ARGV[9])) -- above the highest that the process has seen
 local m = member(CALLER)
 if m and not is_live(m) then return refusal('ENDED') end
 if m and REQUEST < last_request(CALLER) then return refusal('STALE') end

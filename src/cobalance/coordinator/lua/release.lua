@@ -51,7 +51,7 @@ local function release(name, token, delivered, committed, offset, reason, effort
     journal('refused', 'resource', name, 'member', CALLER, 'token', token, 'reason', 'release ' .. verdict)
     return verdict
   end
-  if offset ~= '' then call('HSET', OFFSETS, name, offset) end
+  if offset ~= '' then offsets.put(name, offset) end
   G.budget = G.budget - 1
   if reason == '' then give_back(r, effort) else give_up(r, reason, effort) end
   return 'OK'
@@ -63,6 +63,12 @@ if status == 'REPEAT' then
   return reply('OK')
 end
 if status ~= 'OK' then return refusal(status) end
+do
+  local names = {}
+  for i = FIRST, #ARGV, 7 do names[#names + 1] = ARGV[i] end
+  fetch_resources(names)
+  offsets.fetch(names)
+end
 for i = FIRST, #ARGV, 7 do
   results[#results + 1] =
     release(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6])

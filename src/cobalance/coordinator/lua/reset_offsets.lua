@@ -31,7 +31,7 @@ local function reset(name, offset)
   else
     set_timer('o:' .. name, now + OFFSET_RETENTION_MS)
   end
-  call('HSET', OFFSETS, name, offset)
+  offsets.put(name, offset)
   journal('reset', 'resource', name, 'token', int(r and r.token or 0), 'committed', offset, 'reason', 'was ' .. (before or '-'),
     'by', ARGV[FIRST])
   return is_halted and 'RESUMED' or 'OK'

@@ -72,6 +72,7 @@ local function apply_page()
     words[#words + 1] = subscription .. ' ' .. ARGV[i]
   end
   call_with('ZADD', DECLARED, words)
+  fetch_resources(known)
   for i = 1, #known do
     local r = resource(known[i])
     if wanted[known[i]] then

@@ -20,21 +20,28 @@
 local resource_cache, member_cache = {}, {}
 
 local STATUSES = {free = true, granted = true, held = true, pending = true, halted = true}
-local fetch_resources, fetch_members, resource, member
+local fetch_resources, fetch_members, resource, member, offset_of
+local offsets = {}
 do
 
 local MEMBER_STATUSES = {active = true, leaving = true, graced = true, dead = true, ended = true}
 
-local packed_resources, packed_members = {}, {} -- fetched, but not looked at yet
+local packed_resources, packed_members = {}, {} -- fetched, but not looked at yet; false where there is none
+
+-- Fields of a hash, in as many commands as Lua's stack demands.
+local function read_many(key, names, into)
+  for from = 1, #names, 2000 do
+    local values = call('HMGET', key, unpack(names, from, min(from + 1999, #names)))
+    for i = 1, #values do into[names[from + i - 1]] = values[i] end
+  end
+end
 
 local function fetch(key, packed, cache, names)
   local missing = {}
   for i = 1, #names do
     if not cache[names[i]] then missing[#missing + 1] = names[i] end
   end
-  if #missing == 0 then return end
-  local values = call('HMGET', key, unpack(missing))
-  for i = 1, #missing do packed[missing[i]] = values[i] end
+  read_many(key, missing, packed)
 end
 
 -- For those that will be looked at: one command instead of one each.
@@ -42,10 +49,26 @@ function fetch_resources(names) fetch(RESOURCES, packed_resources, resource_cach
 
 function fetch_members(ids) fetch(MEMBERS, packed_members, member_cache, ids) end
 
+local known = {} -- as fetched or written in this call; false where there is none
+
+function offsets.fetch(names) read_many(OFFSETS, names, known) end
+
+function offset_of(name)
+  local offset = known[name]
+  if offset == nil then offset = call('HGET', OFFSETS, name) end
+  return offset and (whole(offset) and offset or unreadable('offsets', name))
+end
+
+function offsets.put(name, offset)
+  known[name] = offset
+  call('HSET', OFFSETS, name, offset)
+end
+
 function resource(name)
   local r = resource_cache[name]
   if r ~= nil then return r end
-  local packed = packed_resources[name] or call('HGET', RESOURCES, name)
+  local packed = packed_resources[name]
+  if packed == nil then packed = call('HGET', RESOURCES, name) end
   if not packed then return nil end
   local status, owner, token, since, deadline, rank, removing, avoid, ended =
     string.match(packed, '^(%l+) (%S+) (%d+) (%d+) (%-?%d+) (%d) ([01]) (%S+) (%d+)$')
@@ -81,15 +104,6 @@ end
 
 end
 
-local changed, is_changed = {}, {} -- names of resources to be written
-
-local function put_resource(r)
-  resource_cache[r.name] = r
-  if is_changed[r.name] then return end
-  is_changed[r.name] = true
-  changed[#changed + 1] = r.name
-end
-
 local function drop_resource(name)
   resource_cache[name] = nil
   call('HDEL', RESOURCES, name)
@@ -104,7 +118,19 @@ local function call_with(command, key, words, option)
   end
 end
 
-local function save_resources()
+local put_resource, save_resources
+do
+
+local changed, is_changed = {}, {} -- names of resources to be written
+
+function put_resource(r)
+  resource_cache[r.name] = r
+  if is_changed[r.name] then return end
+  is_changed[r.name] = true
+  changed[#changed + 1] = r.name
+end
+
+function save_resources()
   local out = {}
   for i = 1, #changed do
     local r = resource_cache[changed[i]]
@@ -119,15 +145,12 @@ local function save_resources()
   call_with('HSET', RESOURCES, out)
 end
 
+end
+
 local function put_member(m)
   member_cache[m.id] = m
   call('HSET', MEMBERS, m.id, m.status .. ' ' .. int(m.capacity) .. ' ' .. m.instance .. ' ' .. int(m.joined) .. ' '
     .. int(m.incarnation) .. ' ' .. int(m.request) .. ' ' .. m.reason .. ' ' .. m.label .. ' ' .. m.subscription)
-end
-
-local function offset_of(name)
-  local offset = call('HGET', OFFSETS, name)
-  return offset and (whole(offset) and offset or unreadable('offsets', name))
 end
 
 local function is_live(m) return m ~= nil and (m.status == 'active' or m.status == 'leaving') end

@@ -45,5 +45,43 @@ end
 
 end
 
+-- What is free, and since when. Changes are written together; whoever reads or counts FREE has it called first.
+local free = {}
+do
+
+local scores, order = {}, {} -- by name, false for those that leave
+
+local function note(name, score)
+  if scores[name] == nil then order[#order + 1] = name end
+  scores[name] = score
+end
+
+function free.enter(name, at) note(name, int(at)) end
+
+function free.leave(name) note(name, false) end
+
+function free.save()
+  local entering, leaving = {}, {}
+  for i = 1, #order do
+    local name, score = order[i], scores[order[i]]
+    if score then
+      entering[#entering + 1], entering[#entering + 2] = score, name
+    else
+      leaving[#leaving + 1] = name
+    end
+  end
+  scores, order = {}, {}
+  call_with('ZREM', FREE, leaving)
+  call_with('ZADD', FREE, entering)
+end
+
+end
+
 -- The resource at the end of an OWNED or FEED entry. Anchored, or Lua would try it from every letter.
 local function last_word(entry) return string.match(entry, '^.* (.+)$') end
+
+local function last_words(entries)
+  local words = {}
+  for i = 1, #entries do words[i] = last_word(entries[i]) end
+  return words
+end

@@ -54,12 +54,14 @@ end
 
 -- A revocation's deadline runs from the first reply that carries it: nobody is timed before being told. Should that reply be lost, its
 -- holder goes by its lease, which may have begun under longer timeouts, or behind a barrier that is almost over.
+local armed = {}
+
 local function arm(r)
   if r.deadline > 0 then return end
   r.postponed = false
   r.deadline = max(G.lease, G.barrier > 0 and max(G.barrier, now + G.heartbeat_ms) or now + G.revocation_ms)
   put_resource(r)
-  call('ZADD', DEADLINES, int(r.deadline), r.name)
+  armed[#armed + 1], armed[#armed + 2] = int(r.deadline), r.name
 end
 
 local function present_state(id, name)
@@ -84,8 +86,11 @@ function changes_for(id, cursor)
   local entries = call('ZRANGEBYLEX', FEED, after, high, 'LIMIT', '0', int(G.moves + 1))
   local urgent, rest, seen, reached = {}, {}, {}, G.version
   local page = min(#entries, G.moves)
+  local names = last_words(entries)
+  fetch_resources(names)
+  offsets.fetch(names)
   for i = 1, page do
-    local name = last_word(entries[i])
+    local name = names[i]
     if not seen[name] then
       seen[name] = true
       local change = present_state(id, name)
@@ -94,6 +99,7 @@ function changes_for(id, cursor)
     end
   end
   if page < #entries then reached = tonumber(string.match(entries[page], '^%S+ (%d+) ')) end
+  call_with('ZADD', DEADLINES, armed)
   for i = 1, #rest do urgent[#urgent + 1] = rest[i] end
   return urgent, reached, page < #entries
 end

@@ -53,7 +53,7 @@ local function detach(r)
     return
   end
   if r.status == 'free' then
-    call('ZREM', FREE, r.name)
+    free.leave(r.name)
     return
   end
   local m = member(r.owner)
@@ -80,7 +80,7 @@ local function set_free(r)
   detach(r)
   r.status, r.owner, r.since, r.deadline, r.rank = 'free', '-', now, 0, '2'
   put_resource(r)
-  call('ZADD', FREE, r.removing and '0' or int(G.version), r.name)
+  free.enter(r.name, r.removing and 0 or G.version)
 end
 
 local function drain_ms(r) return int(r.status == 'pending' and now - r.since or 0) end
@@ -107,7 +107,7 @@ end
 
 -- Taken out of circulation, already free and under a token that fences its last holder. With `till` only until then.
 local function halt(r, why, till)
-  call('ZREM', FREE, r.name)
+  free.leave(r.name)
   call('ZREM', TIMERS, 'a:' .. r.name)
   r.status, r.avoid = 'halted', why
   put_resource(r)
@@ -119,7 +119,7 @@ local function resume(r, by)
   detach(r)
   r.status, r.since = 'free', now
   put_resource(r)
-  call('ZADD', FREE, int(G.version), r.name)
+  free.enter(r.name, G.version)
   journal('resumed', 'resource', r.name, 'token', int(r.token), 'by', by or '-')
 end
 

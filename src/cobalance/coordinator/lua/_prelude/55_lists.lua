@@ -7,7 +7,7 @@ function lists.add(name)
   local r, why = new_resource(name)
   put_resource(r)
   journal('added', 'resource', name)
-  call('ZADD', FREE, int(G.version), name)
+  free.enter(name, G.version)
   if why then halt(r, why) end
 end
 
@@ -28,7 +28,7 @@ end
 function lists.restore(r)
   G.budget = G.budget - 1
   flag(r, false)
-  if r.status == 'free' then call('ZADD', FREE, int(G.version), r.name) end
+  if r.status == 'free' then free.enter(r.name, G.version) end
   journal('added', 'resource', r.name, 'member', r.owner, 'token', int(r.token))
   count_total(1)
 end
@@ -86,6 +86,7 @@ end
 -- As far as the budget goes; G.sweep is ">" and the resource looked at last. True when all have been.
 function lists.sweep()
   local found = call('ZRANGEBYLEX', NAMES, G.sweep == '>' and '-' or '(' .. string.sub(G.sweep, 2), '+', 'LIMIT', '0', int(max(G.budget, 1)))
+  fetch_resources(found)
   for i = 1, #found do
     if i > 1 and G.budget <= 0 then return false end
     compare(found[i])

@@ -79,10 +79,13 @@ local function entries_of(m, from, to) return lowest_owned(m.id, from, to, max(G
 -- Frees (or, with an heir that can work it, hands on) what lies between two prefixes of a member's OWNED entries. True when none is left.
 function empty(m, from, to, reason, heir)
   local entries = entries_of(m, from, to)
+  local names = last_words(entries)
+  fetch_resources(names)
+  offsets.fetch(names)
   for i = 1, #entries do
     if G.budget <= 0 then return false end
     G.budget = G.budget - 1
-    local r = resource(last_word(entries[i]))
+    local r = resource(names[i])
     end_tenure(r, heir and 'inherited' or 'expired', reason)
     if heir and not r.removing and (lists.common() or lists.can_work(heir, r.name)) then grant(r, heir, false) end
   end

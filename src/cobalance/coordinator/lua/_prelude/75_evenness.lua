@@ -52,6 +52,7 @@ local function taker_of(r, giver, is_on_trial)
 end
 
 local function first_free()
+  free.save()
   return call('ZRANGEBYSCORE', FREE, '-inf', '(' .. int(STUCK + G.round), 'LIMIT', '0', '1')[1]
 end
 

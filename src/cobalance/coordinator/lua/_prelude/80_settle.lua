@@ -39,9 +39,11 @@ local function cancel_needless()
     local m, count = needless()
     if not m then return end
     local newest = highest_owned(m.id, ' p', ' q', min(count, G.budget))
-    for n = 1, #newest do
+    local names = last_words(newest)
+    fetch_resources(names)
+    for n = 1, #names do
       G.budget = G.budget - 1
-      cancel(resource(last_word(newest[n])))
+      cancel(resource(names[n]))
     end
     if #newest == 0 then leave_revoking(m) end -- cannot be; but a script must never loop for ever
   end
@@ -51,6 +53,7 @@ end
 -- timeout, but only once, or silences that follow each other would put it off for ever.
 local function force_overdue()
   local due = call('ZRANGEBYSCORE', DEADLINES, '-inf', int(now), 'LIMIT', '0', int(max(G.budget, 1)))
+  fetch_resources(due)
   for i = 1, #due do
     if G.budget <= 0 then return end
     G.budget = G.budget - 1
@@ -182,7 +185,9 @@ end
 
 local function grant_free()
   local lines = {}
+  free.save()
   local names = call('ZRANGE', FREE, '0', int(max(G.budget, 1) - 1))
+  fetch_resources(names)
   for i = 1, #names do
     if G.budget <= 0 then return end
     local r = resource(names[i])

@@ -275,6 +275,7 @@ function repair(reason, page, cursor, server)
     if all then page = page + 1 end
   end
   save_owned()
+  free.save()
   save_resources()
   save_loads()
   save_classes()

@@ -58,6 +58,7 @@ local function doubt_offsets(older)
   local at = G.known_to > 0 and G.known_to or G.version
   G.known_to = (not older and G.offsets_known + G.known_to > 0) and at or 0
   save_owned()
+  free.save()
   G.unclaimed = G.known_to > 0 and call('ZCARD', OWNED) + call('ZCARD', FREE) or 0
   G.offsets_known = 0
 end
@@ -134,6 +135,7 @@ local function reply(status, fresh)
   end
   save_loads()
   save_owned()
+  free.save()
   save_resources()
   lists.save_dropped()
   notify(answered and CALLER)
