@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry
 
+from cobalance import Delivery, Topic
 from cobalance.description import GroupState, Verdict
 from cobalance.operate import GroupMetrics, ProcessMetrics
 from cobalance.operate.process_metrics import Settled
@@ -40,8 +41,7 @@ def exported() -> dict[str, set[str]]:
     """Every metric → its labels, as the exporter and a member's process have them."""
     registry, found = CollectorRegistry(), dict[str, set[str]]()
     process = ProcessMetrics(registry)
-    process.begun("g", "t-0", 1)
-    process.ended("g", "t-0", 1, 1.0)
+    process.settled("g", Delivery.fake(topic=Topic("t", 1)), "acked")
     for metric in registry.collect():
         for it in metric.samples:
             found[it.name] = set(it.labels)

@@ -28,7 +28,7 @@ from cobalance import (
 )
 from cobalance.admin import Resumed
 from cobalance.errors import Fenced, ServerError
-from cobalance.operate import GroupMetrics, ProbeServer, ProcessMetrics, Scaling, ScalingSettings, snapshot
+from cobalance.operate import GroupMetrics, ProbeServer, ProcessMetrics, Scaling, ScalingSettings, Telemetry, snapshot
 from cobalance.rabbitmq import BoundQueues, MatchingQueues, create_topic, grow_topic, partition_of
 from cobalance.rabbitmq.dropin.connection import GroupConnection
 
@@ -96,8 +96,10 @@ async def members() -> None:
         except Fenced as error:
             assert_type(str(error), str)
         await group.leave(remain=False)
-    metrics = ProcessMetrics()
-    async with ConsumerGroup("billing", TOPIC, handle, ack="manual", prefetch=10, metrics=metrics) as consumers:
+    metrics, telemetry = ProcessMetrics(), Telemetry(join_traces=True)
+    async with ConsumerGroup(
+        "billing", TOPIC, handle, ack="manual", prefetch=10, metrics=metrics, telemetry=telemetry
+    ) as consumers:
         assert_type(consumers, ConsumerGroup)
         consumers.pause("orders-1")
         assert_type(consumers.paused, frozenset[str])
@@ -116,7 +118,7 @@ def programs() -> None:
             "revenue", kept, handle, streams=StreamSettings(start="next", commit_every=1, commit_interval_ms=5)
         )
     )
-    with GroupConnection(URL, group="billing", redis_url="redis://localhost") as connection:
+    with GroupConnection(URL, group="billing", redis_url="redis://localhost", telemetry=Telemetry()) as connection:
         connection.channel().start_consuming()
 
 
@@ -147,7 +149,7 @@ async def publish() -> None:
     assert_type(create_topic(URL, TOPIC), Topic)
     assert_type(grow_topic(URL, "orders", 24).layout, int)
     assert_type(partition_of("key", 12), int)
-    with Publisher(URL, TOPIC) as publisher:
+    with Publisher(URL, TOPIC, telemetry=Telemetry()) as publisher:
         assert_type(publisher.publish("key", b"body", {"h": 1}, wait=False).result(), int)
         publisher.publish(None, "text", partition=3, message_id="m", reply_to=None, expiration_ms=5, priority=1)
     async with AsyncPublisher(URL, "orders") as asynchronous:

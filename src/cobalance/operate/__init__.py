@@ -1,4 +1,4 @@
-"""Watching groups at work: one snapshot, verdicts, health, metrics."""
+"""Watching groups at work: one snapshot, verdicts, health, metrics, traces."""
 
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cobalance.operate.group_snapshot import snapshot
     from cobalance.operate.probes import ProbeServer, probe_app
     from cobalance.operate.process_metrics import ProcessMetrics
+    from cobalance.operate.telemetry import Telemetry
     from cobalance.operate.watch import Watch
 else:
     __getattr__, __dir__ = lazy.exports(
@@ -24,6 +25,7 @@ else:
             "cobalance.operate.group_snapshot": ["snapshot"],
             "cobalance.operate.probes": ["ProbeServer", "probe_app"],
             "cobalance.operate.process_metrics": ["ProcessMetrics"],
+            "cobalance.operate.telemetry": ["Telemetry"],
             "cobalance.operate.watch": ["Watch"],
         },
     )
@@ -37,6 +39,7 @@ __all__ = [
     "ProcessMetrics",
     "Scaling",
     "ScalingSettings",
+    "Telemetry",
     "Watch",
     "probe_app",
     "snapshot",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Literal, get_args
 from weakref import WeakSet
 
+import attrs
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -15,6 +16,8 @@ from cobalance.names import split_resource
 
 if TYPE_CHECKING:
     from cobalance.operate.probes import Probed
+    from cobalance.rabbitmq.consume.metering import Call
+    from cobalance.rabbitmq.partition.delivery import Delivery
 
 LABELS = ("group", "topic")
 
@@ -22,6 +25,16 @@ Settled = Literal["acked", "rejected", "error"]
 
 BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """From a look-up to the longest handler that is not considered hung, in seconds."""
+
+
+@attrs.frozen
+class _Children:
+    """The counters of one queue; those of a topic's queues are the same."""
+
+    received: Counter
+    in_process: Gauge
+    duration: Histogram
+    processed: Mapping[Settled, Counter]
 
 
 class ProcessMetrics(Collector):
@@ -37,7 +50,7 @@ class ProcessMetrics(Collector):
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._groups: WeakSet[Probed] = WeakSet()
-        self._begun: set[tuple[str, str]] = set()
+        self._children: dict[tuple[str, str], _Children] = {}
         try:
             self._received = Counter(
                 "cobalance_received_messages", "Messages that handlers were called with.", LABELS, registry=registry
@@ -66,29 +79,40 @@ class ProcessMetrics(Collector):
         """Shows what a group of any kind holds, and when it was last heard."""
         self._groups.add(group)
 
-    def begun(self, group: str, queue: str, messages: int) -> None:
-        """Called by the group: a handler is called with these messages."""
-        labels = _labels(group, queue)
-        if labels not in self._begun:
-            self._begin(labels)
-        self._received.labels(*labels).inc(messages)
-        self._in_process.labels(*labels).inc(messages)
+    def begun(self, call: Call) -> None:
+        """Called by the group: a handler is called."""
+        children, messages = self._of(call.group, call.queue), len(call.deliveries)
+        children.received.inc(messages)
+        children.in_process.inc(messages)
 
-    def _begin(self, labels: tuple[str, str]) -> None:
-        """Each counter is there from the first message on: Prometheus sees no increase of what begins at 1."""
-        self._begun.add(labels)
-        for status in get_args(Settled):
-            self._processed.labels(*labels, status)
-
-    def ended(self, group: str, queue: str, messages: int, seconds: float) -> None:
+    def ended(self, call: Call, scope: None) -> None:
         """Called by the group: it has returned, or raised."""
-        labels = _labels(group, queue)
-        self._in_process.labels(*labels).dec(messages)
-        self._duration.labels(*labels).observe(seconds)
+        del scope
+        children = self._of(call.group, call.queue)
+        children.in_process.dec(len(call.deliveries))
+        children.duration.observe(call.seconds)
+        if call.status is not None:
+            children.processed[call.status].inc(call.settled)
 
-    def settled(self, group: str, queue: str, messages: int, status: Settled) -> None:
-        """Called by the group: what became of them."""
-        self._processed.labels(*_labels(group, queue), status).inc(messages)
+    def settled(self, group: str, delivery: Delivery, status: Settled) -> None:
+        """Called by the group: what became of a message apart from that."""
+        self._of(group, delivery.queue).processed[status].inc()
+
+    def moved(self, group: str, queue: str, token: int, step: object) -> None:
+        """Called by the group; partitions are counted at each scrape."""
+
+    def _of(self, group: str, queue: str) -> _Children:
+        """Each counter is there from the first message on: Prometheus sees no increase of what begins at 1."""
+        found = self._children.get((group, queue))
+        if found is None:
+            labels = (group, split_resource(queue)[0] or queue)
+            found = self._children[group, queue] = _Children(
+                self._received.labels(*labels),
+                self._in_process.labels(*labels),
+                self._duration.labels(*labels),
+                {status: self._processed.labels(*labels, status) for status in get_args(Settled)},
+            )
+        return found
 
     def collect(self) -> Iterator[Metric]:
         """Called at each scrape: what is there now, and nothing of groups that are gone."""
@@ -104,7 +128,3 @@ class ProcessMetrics(Collector):
                 heard.add_metric([health.group], health.heard_at)
         yield assigned
         yield heard
-
-
-def _labels(group: str, queue: str) -> tuple[str, str]:
-    return group, split_resource(queue)[0] or queue

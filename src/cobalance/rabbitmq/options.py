@@ -69,18 +69,18 @@ def _retries(name: str, value: object) -> None:
         check_integer(name, value, most=1_000_000_000)
 
 
-def _meter(name: str, value: object) -> None:
-    if value is not None and not all(
-        callable(getattr(value, it, None)) for it in ("attach", "begun", "ended", "settled")
-    ):
+def _meter(name: str, value: object, *, needs: Iterable[str], give: str) -> None:
+    if value is not None and not all(callable(getattr(value, it, None)) for it in needs):
         kind = type(value).__name__
-        raise UsageError(f"{name} is an object of type {kind}: give a ProcessMetrics, or what has its methods")
+        raise UsageError(f"{name} is an object of type {kind}: give a {give}, or what has its methods")
 
 
 def _prefix(name: str, value: object) -> None:
     check_kind(name, value, str)
     validate_name("key prefix", str(value))
 
+
+METER = ("attach", "begun", "ended", "settled", "moved")
 
 CHECKS: dict[str, Check] = {
     "prefetch": _count(1, MOST_MESSAGES),  # 0 would mean unlimited
@@ -101,7 +101,8 @@ CHECKS: dict[str, Check] = {
     "on_revoked": check_callable,
     "on_lost": check_callable,
     "on_failure": check_callable,
-    "metrics": _meter,
+    "metrics": partial(_meter, needs=METER, give="ProcessMetrics"),
+    "telemetry": partial(_meter, needs=(*METER, "publishing"), give="Telemetry"),
     "log_exceptions": check_flag,
     "redis_url": check_redis_url,
     "transport": check_transport,

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.consume.failure_policy import OnFailure
     from cobalance.rabbitmq.consume.handlers import BatchHandler, Handler
     from cobalance.rabbitmq.consume.key_settings import KeyOf, Order
-    from cobalance.rabbitmq.consume.metering import Meter, Send
+    from cobalance.rabbitmq.consume.metering import Meter, Send, Step
     from cobalance.rabbitmq.consume.slot import Slot
     from cobalance.rabbitmq.model.batches import Batch
     from cobalance.rabbitmq.partition.partition import PartitionEvent
@@ -84,6 +84,7 @@ T = TypeVar("T")
     "handle",
     "is_stream",
     "is_sure",
+    "moved",
     "offsets_known",
     "post",
     "prefetch_of",
@@ -168,6 +169,7 @@ class ConsumerGroup(Streaming):
             guards all of them. Otherwise, or without, that takes until its session ends.
         streams: where streams start, and when their offsets are committed; see :class:`StreamSettings`.
         metrics: counts what the handler does; see :class:`cobalance.operate.ProcessMetrics`.
+        telemetry: traces what the handler does; see :class:`cobalance.operate.Telemetry`.
         group_options: see :class:`Group`.
 
     Raises:
@@ -225,6 +227,7 @@ class ConsumerGroup(Streaming):
         crash_detection: bool = True,
         streams: StreamSettings | None = None,
         metrics: Meter | None = None,
+        telemetry: Meter | None = None,
         **group_options: Unpack[GroupOptions],
     ) -> None:
         check_known(group_options)
@@ -245,7 +248,7 @@ class ConsumerGroup(Streaming):
         self._streams = streams or StreamSettings()
         self.batch = batch
         self._retries = retries if isinstance(retries, Retries) else Retries(retries)
-        handler, send = self._metered(metrics, handler, DeadLetterSender(amqp_url).send)
+        handler, send = self._metered((metrics, telemetry), handler, DeadLetterSender(amqp_url).send)
         self._policy = FailurePolicy(
             self.name,
             manual=self.manual,
@@ -294,7 +297,7 @@ class ConsumerGroup(Streaming):
             if worker is not None:
                 worker.done(delivery)
         if self._metering is not None and counts:
-            self._metering.acked(delivery)
+            self._metering.settled(delivery, "acked")
 
     def reject(self, delivery: Delivery) -> None:
         """Gives a message up (``ack="manual"``): it goes to the queue's dead-letter target; from any thread.
@@ -311,12 +314,13 @@ class ConsumerGroup(Streaming):
             if worker is not None:
                 self._policy.reject(delivery, worker)
 
-    def _metered(self, meter: Meter | None, handler: Any, send: Send) -> tuple[Any, Send]:
+    def _metered(self, given: Iterable[Meter | None], handler: Any, send: Send) -> tuple[Any, Send]:
         """Both are left as they are without a meter."""
-        if meter is None:
+        meters = [it for it in given if it is not None]
+        if not meters:
             return handler, send
         check_handler(handler)
-        self._metering = Metering(meter, self, self._can_acknowledge, manual=self.manual)
+        self._metering = Metering(meters, self, self._can_acknowledge, manual=self.manual)
         return self._metering.metered(handler), self._metering.counted(send)
 
     def _can_acknowledge(self, delivery: Delivery) -> bool:
@@ -545,8 +549,26 @@ class ConsumerGroup(Streaming):
         self._workers[tenure.resource] = worker
         return worker
 
+    def begin(self, resource: str, token: int, committed: int | None) -> None:
+        super().begin(resource, token, committed)
+        self.moved(resource, token, "granted")
+
+    def drain(self, resource: str, token: int, abort_in_ms: int) -> None:
+        super().drain(resource, token, abort_in_ms)
+        self.moved(resource, token, "asked_back")
+
+    def keep(self, resource: str, token: int) -> None:
+        super().keep(resource, token)
+        self.moved(resource, token, "kept")
+
+    def moved(self, resource: str, token: int, step: Step) -> None:
+        """Tells meters what becomes of a tenure. Any thread."""
+        if self._metering is not None:
+            self._metering.moved(resource, token, step)
+
     def _conclude(self, it: Assignment) -> None:
         super()._conclude(it)
+        self.moved(it.resource, it.token, "ended")
         worker = self._workers.get(it.resource)
         if worker is not None and worker.tenure is it.tenure:
             del self._workers[it.resource]

@@ -48,6 +48,7 @@ class PlainConsumerOptions(PlainOptions, total=False):
     crash_detection: bool
     streams: StreamSettings | None
     metrics: Meter | None
+    telemetry: Meter | None
 
 
 class ConsumerOptions(PlainConsumerOptions, GroupOptions, total=False):

@@ -1,19 +1,19 @@
-"""Counting what handlers do. Without a meter nothing of this runs."""
+"""Tells meters what handlers do, and what becomes of messages and partitions. Without a meter nothing of this runs."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import contextmanager
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from cobalance.group.worker import is_async
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Sequence
     from concurrent.futures import Future
+    from types import TracebackType
 
     from cobalance.group.group import Group
     from cobalance.rabbitmq.consume.dead_letter_sender import Reason
@@ -22,42 +22,136 @@ if TYPE_CHECKING:
 
     Send = Callable[[Queue, Delivery, Reason], Future[None]]
 
+log = logging.getLogger("cobalance.rabbitmq")
+
 Status = Literal["acked", "rejected", "error"]
 """What became of a message. An error may be tried again, and be acked or rejected then."""
 
+Step = Literal["granted", "consuming", "asked_back", "kept", "ended"]
+"""Of a tenure: it begins; RabbitMQ has its subscription, for the first time; it is to end; it may go on after all; it has
+ended, in whatever way.
+"""
+
+
+class Scope(Protocol):
+    """What a meter has around a handler: it is entered where the handler begins to run, and wherever it goes on."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> object: ...
+
 
 class Meter(Protocol):
-    """Counts; see :class:`cobalance.operate.ProcessMetrics`. Any thread."""
+    """Counts, or traces; see :class:`cobalance.operate.ProcessMetrics` and :class:`cobalance.operate.Telemetry`. Any
+    thread.
+    """
 
     def attach(self, group: Group) -> None:
         """The group that is measured."""
 
-    def begun(self, group: str, queue: str, messages: int) -> None:
-        """A handler was called with these messages."""
+    def begun(self, call: Call) -> Scope | None:
+        """A handler is about to be called; what is returned is around it, and passed to `ended`."""
 
-    def ended(self, group: str, queue: str, messages: int, seconds: float) -> None:
+    def ended(self, call: Call, scope: Any) -> None:
         """It has returned, or raised."""
 
-    def settled(self, group: str, queue: str, messages: int, status: Status) -> None:
-        """What became of them."""
+    def settled(self, group: str, delivery: Delivery, status: Status) -> None:
+        """What became of a message by other ways than its handler's return."""
+
+    def moved(self, group: str, queue: str, token: int, step: Step) -> None:
+        """What becomes of a tenure."""
+
+
+class Call:
+    """One call of a handler, and the ``with`` around it."""
+
+    __slots__ = (
+        *("_metering", "_scopes", "_since"),
+        *("deliveries", "error", "goes_on", "is_batch", "seconds", "settled", "status"),
+    )
+
+    def __init__(self, metering: Metering, argument: Delivery | list[Delivery]) -> None:
+        self._metering = metering
+        self.is_batch = isinstance(argument, list)
+        """Whether the handler is given lists."""
+        self.deliveries: Sequence[Delivery] = argument if isinstance(argument, list) else (argument,)
+        self._since, self._scopes = 0.0, list[Any]()
+        self.seconds = 0.0
+        """How long it took."""
+        self.error: str | None = None
+        """The type of what it raised, or of what it is given up for."""
+        self.status: Status | None = None
+        """What became of its messages; None if that is known later."""
+        self.settled = 0
+        """Of how many: a message whose channel is lost is not acknowledged, and comes again."""
+        self.goes_on = False
+        """The handler's work is to be awaited elsewhere, in another ``with``."""
+
+    @property
+    def group(self) -> str:
+        return self._metering.group
+
+    @property
+    def queue(self) -> str:
+        return self.deliveries[0].queue
+
+    def __enter__(self) -> Self:
+        if self.goes_on:
+            self.goes_on = False
+        else:
+            self._since = time.perf_counter()
+            self._scopes = [it.begun(self) for it in self._metering.meters]
+        for scope in self._scopes:
+            if scope is not None:
+                scope.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for scope in reversed(self._scopes):
+            if scope is not None:
+                scope.__exit__(kind, error, trace)
+        if error is not None:
+            self.goes_on, self.error = False, type(error).__qualname__
+            if isinstance(error, Exception):
+                self.status, self.settled = "error", len(self.deliveries)
+        if not self.goes_on:
+            self.seconds = time.perf_counter() - self._since
+            for meter, scope in zip(self._metering.meters, self._scopes, strict=True):
+                meter.ended(self, scope)
+
+    def returned(self, result: object) -> None:
+        """The handler has returned this."""
+        if result is not None:
+            self.status, self.settled, self.error = "error", len(self.deliveries), "UnexpectedResult"
+        elif not self._metering.manual:
+            self.status, self.settled = "acked", sum(map(self._metering.can_acknowledge, self.deliveries))
 
 
 class Metering:
     """Measures the handlers of one group.
 
     Args:
-        meter: what counts.
+        meters: those that are told.
         group: whose handlers they are.
         can_acknowledge: whether a message can be acknowledged now; otherwise it comes again.
         manual: whether the program acknowledges messages itself.
     """
 
     def __init__(
-        self, meter: Meter, group: Group, can_acknowledge: Callable[[Delivery], bool], *, manual: bool
+        self, meters: Sequence[Meter], group: Group, can_acknowledge: Callable[[Delivery], bool], *, manual: bool
     ) -> None:
-        self._meter, self._group, self._manual = meter, group.name, manual
-        self._can_acknowledge = can_acknowledge
-        meter.attach(group)
+        self.meters, self.group, self.manual = tuple(meters), group.name, manual
+        self.can_acknowledge = can_acknowledge
+        for it in self.meters:
+            it.attach(group)
+
+    def calling(self, argument: Delivery | list[Delivery]) -> Call:
+        """A call of the handler with this argument, to be entered around it."""
+        return Call(self, argument)
 
     def metered(self, handler: Any) -> Any:
         """The handler, measured; async if it is."""
@@ -65,19 +159,22 @@ class Metering:
 
             @wraps(handler)
             async def call(argument: Any) -> object:
-                with self._measured(argument):
-                    return self._told(await handler(argument), argument)
+                with self.calling(argument) as it:
+                    result = await handler(argument)
+                    it.returned(result)
+                return result
 
             return call
 
         @wraps(handler)
         def call_plain(argument: Any) -> object:
-            with self._measured(argument) as ended:
+            with self.calling(argument) as it:
                 result = handler(argument)
-                if not inspect.isawaitable(result):
-                    return self._told(result, argument)
-                ended.clear()  # it goes on
-            return self._awaited(result, argument)
+                it.goes_on = inspect.isawaitable(result)
+                if not it.goes_on:
+                    it.returned(result)
+                    return result
+            return _awaited(result, it)
 
         return call_plain
 
@@ -86,54 +183,31 @@ class Metering:
 
         def call(queue: Queue, delivery: Delivery, reason: Reason) -> Future[None]:
             sent = send(queue, delivery, reason)
-            sent.add_done_callback(partial(self._rejected, queue.name))
+            sent.add_done_callback(partial(self._rejected, delivery))
             return sent
 
         return call
 
-    def acked(self, delivery: Delivery) -> None:
-        """The program has acknowledged it."""
-        self._meter.settled(self._group, delivery.queue, 1, "acked")
+    def settled(self, delivery: Delivery, status: Status) -> None:
+        """The program has settled it."""
+        for it in self.meters:
+            it.settled(self.group, delivery, status)
 
-    def _rejected(self, queue: str, sent: Future[None]) -> None:
+    def moved(self, queue: str, token: int, step: Step) -> None:
+        """What becomes of a tenure."""
+        for it in self.meters:
+            try:
+                it.moved(self.group, queue, token, step)
+            except Exception:  # the caller's thread keeps the member, or its connection, going
+                log.exception("group %s: a meter has failed", self.group)
+
+    def _rejected(self, delivery: Delivery, sent: Future[None]) -> None:
         if not sent.cancelled() and sent.exception() is None:
-            self._meter.settled(self._group, queue, 1, "rejected")
-
-    async def _awaited(self, result: Awaitable[object], argument: Any) -> object:
-        with self._measured(argument, begins=False):
-            return self._told(await result, argument)
-
-    def _told(self, result: object, argument: Any) -> object:
-        queue, messages = _of(argument)
-        if result is not None:
-            self._meter.settled(self._group, queue, messages, "error")
-        elif not self._manual:
-            acked = sum(map(self._can_acknowledge, _deliveries(argument)))
-            self._meter.settled(self._group, queue, acked, "acked")
-        return result
-
-    @contextmanager
-    def _measured(self, argument: Any, *, begins: bool = True) -> Iterator[list[bool]]:
-        """Yields a list that is emptied if the work goes on elsewhere."""
-        queue, messages = _of(argument)
-        ended, since = [True], time.perf_counter()
-        if begins:
-            self._meter.begun(self._group, queue, messages)
-        try:
-            yield ended
-        except Exception:
-            self._meter.settled(self._group, queue, messages, "error")
-            raise
-        finally:
-            if ended:
-                self._meter.ended(self._group, queue, messages, time.perf_counter() - since)
+            self.settled(delivery, "rejected")
 
 
-def _of(argument: Any) -> tuple[str, int]:
-    """The queue and number of the messages that a handler is called with."""
-    deliveries = _deliveries(argument)
-    return deliveries[0].queue, len(deliveries)
-
-
-def _deliveries(argument: Any) -> list[Delivery]:
-    return argument if isinstance(argument, list) else [argument]
+async def _awaited(result: Awaitable[object], call: Call) -> object:
+    with call:
+        ended = await result
+        call.returned(ended)
+    return ended

@@ -616,6 +616,8 @@ class PartitionWorker:
 
     def _consumer_event(self, event: PartitionEvent) -> None:
         if event.state is PartitionState.CONSUMING:
+            if not self._subscribed:
+                self.partitions.moved(self.tenure.resource, self.tenure.token, "consuming")
             self._subscribed = True
             self._guard(proven=True)
         elif event.state is PartitionState.WAITING:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from cobalance.errors import CobalanceError
     from cobalance.member.events import Abandoned, GuardChanged
     from cobalance.rabbitmq.consume.by_key import ByKey
+    from cobalance.rabbitmq.consume.metering import Step
     from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
     from cobalance.rabbitmq.model.batches import Batch
     from cobalance.rabbitmq.model.queues import Queue
@@ -73,6 +74,9 @@ class Partitions(Protocol):
 
     def post(self, event: Abandoned | GuardChanged) -> None:
         """Passes an event to the session."""
+
+    def moved(self, resource: str, token: int, step: Step) -> None:
+        """Tells meters what becomes of a tenure. Any thread."""
 
     def start_soon(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Starts a task on the event loop. Any thread."""

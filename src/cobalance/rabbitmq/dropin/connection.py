@@ -40,7 +40,7 @@ import os
 import threading
 import time
 from collections import deque
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from urllib.parse import quote
@@ -74,6 +74,7 @@ if TYPE_CHECKING:
 
     from cobalance.coordinator.transport import Transport
     from cobalance.group.membership import Listener
+    from cobalance.rabbitmq.consume.metering import Meter
     from cobalance.rabbitmq.model.stream_settings import StreamSettings
     from cobalance.settings import GroupSettings, MemberSettings
 
@@ -107,6 +108,8 @@ class DropinOptions(TypedDict, total=False):
     unconnected_ms: int | None
     crash_detection: bool
     streams: StreamSettings | None
+    metrics: Meter | None
+    telemetry: Meter | None
     key_prefix: str
     log_exceptions: bool
     connect_timeout_s: float
@@ -369,8 +372,9 @@ class GroupConnection:
             delivery.method.routing_key,
         )
         self._lanes.busy_since = awake_ms()
+        metering = message.lane.worker.metering
         try:
-            with calling_back(self._pika):
+            with calling_back(self._pika), nullcontext() if metering is None else metering.calling(delivery):
                 consumer.callback(consumer.channel, method, delivery.properties, delivery.body)
         finally:  # The program may go on after an exception, and so do the messages behind this one.
             message.lane.worker.returned()

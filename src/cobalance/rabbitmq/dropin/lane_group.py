@@ -58,7 +58,7 @@ class LaneGroup(ConsumerGroup):
         self._on_left()
 
     def _worker_for(self, tenure: Tenure, queue: Queue) -> PartitionWorker:
-        worker = LaneWorker(tenure, queue, self, self._lanes, self._service_scope)
+        worker = LaneWorker(tenure, queue, self, self._lanes, self._service_scope, metering=self._metering)
         self._workers[tenure.resource] = worker
         return worker
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from anyio import CancelScope
 
     from cobalance.group.tenure import Tenure
+    from cobalance.rabbitmq.consume.metering import Metering, Status
     from cobalance.rabbitmq.consume.partitions import Partitions
     from cobalance.rabbitmq.model.queues import Queue
     from cobalance.rabbitmq.partition.delivery import Delivery, QueueTenure
@@ -49,8 +50,10 @@ class LaneWorker(PartitionWorker):
         partitions: Partitions,
         lanes: Lanes,
         patience: Callable[[], AbstractContextManager[CancelScope]],
+        *,
+        metering: Metering | None,
     ) -> None:
-        self._lanes, self._patience = lanes, patience
+        self._lanes, self._patience, self.metering = lanes, patience, metering
         self._calling = threading.Lock()
         self._calls: list[Future[None]] = []  # callbacks that have not returned; one may have begun the next
         super().__init__(tenure, queue, partitions)
@@ -92,6 +95,16 @@ class LaneWorker(PartitionWorker):
     def serves(self, channel_tenure: QueueTenure) -> bool:
         """Whether this is still the worker's channel, and new work may begin."""
         return not self.stopping and self._consumer is not None and self._consumer.tenure is channel_tenure
+
+    def settle(self, delivery: Delivery, status: Status) -> None:
+        """Acknowledges or rejects a message, or tells that it is to be handled again. Any thread."""
+        counts = self.metering is not None and self.can_acknowledge(delivery)
+        if status == "acked":
+            self.done(delivery)
+        elif status == "rejected":
+            self.reject(delivery)
+        if self.metering is not None and counts:
+            self.metering.settled(delivery, status)
 
     def return_begun(self, channel_tenure: QueueTenure, deliveries: Sequence[Delivery]) -> None:
         """Returns messages that were begun to the queue with the close, and takes no more. Any thread."""
@@ -164,11 +177,11 @@ class Lane:
 
     def done(self, delivery: Delivery) -> None:
         self._settle(delivery)
-        self.worker.done(delivery)
+        self.worker.settle(delivery, "acked")
 
     def reject(self, delivery: Delivery) -> None:
         self._settle(delivery)
-        self.worker.reject(delivery)
+        self.worker.settle(delivery, "rejected")
 
     def again(self, delivery: Delivery) -> None:
         """The message is to be handled again, before any younger one that has not been begun."""
@@ -176,6 +189,7 @@ class Lane:
         self._failures[delivery.delivery_tag] = failures
         self._again.append((time.monotonic() + BACKOFF_S.pause(failures), delivery))
         self._again = deque(sorted(self._again, key=lambda it: it[1].delivery_tag))
+        self.worker.settle(delivery, "error")
 
     def stop(self, *, give_up: bool = False) -> None:
         """Begins nothing more.

@@ -19,6 +19,7 @@ from cobalance.rabbitmq.options import check_options
 from cobalance.rabbitmq.publish.confirm_channel import ConfirmChannel
 from cobalance.rabbitmq.publish.confirms import UnconfirmedMessage
 from cobalance.rabbitmq.publish.envelopes import Envelopes, Headers, Key, Properties
+from cobalance.rabbitmq.publish.metering import Publishing, PublishMeter
 from cobalance.rabbitmq.publish.overdue import Overdue
 from cobalance.threads.wakeup import Crossing
 from cobalance.threads.worker_threads import in_thread
@@ -40,9 +41,13 @@ class _Publishing:
         timeout_ms: int = 30_000,
         heartbeat_s: int = 30,
         name: str = "publisher",
+        telemetry: PublishMeter | None = None,
     ) -> None:
-        _check(url, topic, window=window, timeout_ms=timeout_ms, heartbeat_s=heartbeat_s, name=name)
+        _check(
+            url, topic, window=window, timeout_ms=timeout_ms, heartbeat_s=heartbeat_s, name=name, telemetry=telemetry
+        )
         self._timeout_ms = timeout_ms
+        self._meter, self._name = telemetry, topic if isinstance(topic, str) else topic.name
         self._envelopes = Envelopes(url)
         self._channel = ConfirmChannel(url, topic, name=name, window=window, heartbeat_s=heartbeat_s)
         self._overdue = Overdue(timeout_ms)
@@ -70,6 +75,8 @@ class Publisher(_Publishing):
     Without a ``with``, it connects on the first call, and `close` ends it. If it is not closed, it ends with the
     program, which waits up to the timeout for messages in flight and logs any losses as an error. A closed publisher
     refuses to publish until it is entered again.
+
+    `telemetry` traces what it publishes; see :class:`cobalance.operate.Telemetry`.
     """
 
     def __init__(
@@ -81,9 +88,18 @@ class Publisher(_Publishing):
         timeout_ms: int = 30_000,
         heartbeat_s: int = 30,
         name: str = "publisher",
+        telemetry: PublishMeter | None = None,
         unseen_failures: Unseen = "raise",
     ) -> None:
-        super().__init__(url, topic, window=window, timeout_ms=timeout_ms, heartbeat_s=heartbeat_s, name=name)
+        super().__init__(
+            url,
+            topic,
+            window=window,
+            timeout_ms=timeout_ms,
+            heartbeat_s=heartbeat_s,
+            name=name,
+            telemetry=telemetry,
+        )
         if unseen_failures not in get_args(Unseen):
             raise UsageError(f"unseen_failures is {unseen_failures!r}: give 'raise' or 'log'")
         self._unseen_failures: Unseen = unseen_failures
@@ -120,6 +136,25 @@ class Publisher(_Publishing):
                 not ("not_executed").
             UsageError: AMQP cannot hold the message.
         """
+        if self._meter is None:
+            return self._publish(key, body, headers, properties, partition=partition, persistent=persistent, wait=wait)
+        with Publishing(self._meter, self._name, headers) as it:
+            return self._publish(
+                key, body, it.headers, properties, partition=partition, persistent=persistent, wait=wait, metered=it
+            )
+
+    def _publish(
+        self,
+        key: Key,
+        body: Body,
+        headers: Headers | None,
+        properties: Properties,
+        *,
+        partition: int | None,
+        persistent: bool,
+        wait: bool,
+        metered: Publishing | None = None,
+    ) -> Future[int]:
         message = self._envelopes.seal(
             key, body, headers, partition=partition, persistent=persistent, properties=properties
         )
@@ -128,10 +163,10 @@ class Publisher(_Publishing):
         self._channel.check(message)
         message.watched = wait
         if not wait:
-            return self._send(message)
+            return self._send(message, metered)
         message.waited_for = confirmed = threading.Lock()
         confirmed.acquire()
-        outcome = self._send(message)
+        outcome = self._send(message, metered)
         if not confirmed.acquire(timeout=self._timeout_ms / 1000):
             self._channel.withdraw(message)
         outcome.result()
@@ -165,13 +200,15 @@ class Publisher(_Publishing):
         if failure is not None:
             logger.error("%s", failure)
 
-    def _send(self, message: UnconfirmedMessage) -> Future[int]:
+    def _send(self, message: UnconfirmedMessage, metered: Publishing | None) -> Future[int]:
         """A signal handler may raise anywhere in here: then the message is not waited for, and takes no place."""
         turn: Future[None] = Future()
         give_up_at = time.monotonic() + self._timeout_ms / 1000
         try:
             self._channel.window.enter(turn=turn)
             turn.result(self._timeout_ms / 1000)
+            if metered is not None:
+                metered.follow(message)
             return self._channel.send(message)
         except BaseException as error:
             if not self._channel.abandon(message):
@@ -214,6 +251,24 @@ class AsyncPublisher(_Publishing):
 
         Arguments and errors are those of `Publisher.publish`. If cancelled before the message was sent, it is not sent.
         """
+        if self._meter is None:
+            return await self._publish(key, body, headers, properties, partition=partition, persistent=persistent)
+        with Publishing(self._meter, self._name, headers) as it:
+            return await self._publish(
+                key, body, it.headers, properties, partition=partition, persistent=persistent, metered=it
+            )
+
+    async def _publish(
+        self,
+        key: Key,
+        body: Body,
+        headers: Headers | None,
+        properties: Properties,
+        *,
+        partition: int | None,
+        persistent: bool,
+        metered: Publishing | None = None,
+    ) -> int:
         message = self._envelopes.seal(
             key, body, headers, partition=partition, persistent=persistent, properties=properties
         )
@@ -226,6 +281,8 @@ class AsyncPublisher(_Publishing):
         except RuntimeError as error:
             self._channel.window.leave()
             raise _no_thread(error) from None
+        if metered is not None:
+            metered.follow(message)
         outcome = self._channel.send(message)
         try:
             return await self._here().result_of(outcome)

@@ -1,0 +1,67 @@
+"""Tells a meter what becomes of published messages. Without one nothing of this runs."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from cobalance.rabbitmq.publish.confirms import UnconfirmedMessage
+
+
+class Sent(Protocol):
+    """One message, as a meter follows it."""
+
+    headers: Mapping[str, Any] | None
+    """Those that it is published with."""
+
+    def ended(self, message: UnconfirmedMessage | None, error: BaseException | None) -> None:
+        """Its outcome is known, or the call has raised; without a message, nothing was sent. Any thread."""
+
+
+class PublishMeter(Protocol):
+    """See :class:`cobalance.operate.Telemetry`."""
+
+    def publishing(self, topic: str, headers: Mapping[str, Any] | None) -> Sent:
+        """A message is about to be published."""
+
+
+class Publishing:
+    """The publishing of one message: the ``with`` around the call, beyond which its outcome may come.
+
+    Args:
+        meter: what follows it.
+        topic: where it goes.
+        headers: those that the program gives it.
+    """
+
+    def __init__(self, meter: PublishMeter, topic: str, headers: Mapping[str, Any] | None) -> None:
+        sent = meter.publishing(topic, headers)
+        self.headers = sent.headers
+        self._message: UnconfirmedMessage | None = None
+        self._open = [sent]  # whoever takes it ends it
+
+    def follow(self, message: UnconfirmedMessage) -> None:
+        """It has its place in the window and is about to be sent."""
+        self._message = message
+        message.outcome.add_done_callback(self._settled)
+
+    def _settled(self, outcome: Future[int]) -> None:
+        self._end(Future.exception(outcome))  # Outcome's own method would count as a look at the failure
+
+    def _end(self, error: BaseException | None) -> None:
+        with suppress(IndexError):
+            self._open.pop().ended(self._message, error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._end(error)
