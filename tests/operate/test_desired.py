@@ -85,6 +85,19 @@ def test_never_more_than_partitions_nor_than_have_work() -> None:
     assert [hot.judge(it) for it in one_has_it_all][-1].members == 2
 
 
+def test_messages_in_flight_are_no_sign_of_work_throughout() -> None:
+    """They are lag, too: whoever is looked at while its handler has one is not at the most that it can do. A member that
+    gets 10 a second done is seen at that; then twelve share 30 a second, each with one message in its only partition.
+    """
+    scaling = Scaling(SETTINGS)
+    for n in range(6):
+        scaling.judge(described(5 * n, 1, [100] * 12, handled=50 * n))
+    found = [scaling.judge(described(30 + 5 * n, 12, [1] * 12, handled=round(12.5 * n))) for n in range(80)]
+    assert found[-1].per_member_per_s == 10.0
+    assert {it.needed for it in found[20:]} == {4}
+    assert found[-1].members == 4
+
+
 def test_fewer_only_once_that_has_lasted_longer() -> None:
     """A quiet minute is no reason, and what was needed at any time meanwhile is kept."""
     world = World(members=6)

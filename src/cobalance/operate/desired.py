@@ -2,8 +2,9 @@
 
 What comes in is what got done plus what the lag rose by; both are counted, nothing is extrapolated. A member's
 throughput counts as the most that it can do where it had work throughout: each of its partitions had lag at both ends of
-the interval. Until that has happened, the best throughput so far is what it can do at least. What is needed is then what
-comes in, and the lag within `drain_within_ms`, divided by that.
+the interval, and at its beginning it had no less than it got done in it. Messages in flight are lag, too, so a member
+that is never short of time may be seen with some at every look. Until that has happened, the best throughput so far is
+what it can do at least. What is needed is then what comes in, and the lag within `drain_within_ms`, divided by that.
 
 Hysteresis, so that no number goes up and down with every burst: more members only once they would have been needed for
 `out_after_ms` without a break, and then as few as that takes; fewer only once they would have done for `in_after_ms`,
@@ -88,6 +89,8 @@ class _Sample:
     """Member at work → how many messages it has acknowledged."""
     busy: dict[str, tuple[str, ...]]
     """Member → what it holds, if there is lag in each of them."""
+    waiting: dict[str, int]
+    """Member → the lag of what it holds."""
 
 
 class Scaling:
@@ -215,13 +218,14 @@ class Scaling:
 def _sample(group: GroupDescription) -> _Sample:
     lags = [it.backlog.lag for it in group.resources]
     known = [it for it in lags if it is not None]
-    waiting = {it.name for it in group.resources if it.backlog.lag}
+    waiting = {it.name: it.backlog.lag for it in group.resources if it.backlog.lag}
     at_work = [it for it in group.members if it.state == "active" and it.capacity]
     return _Sample(
         at_ms=group.at_ms,
         lag=sum(known) if lags and len(known) == len(lags) else None,
         handled={it.id: it.handled for it in at_work},
-        busy={it.id: it.resources for it in at_work if it.resources and waiting.issuperset(it.resources)},
+        busy={it.id: it.resources for it in at_work if it.resources and waiting.keys() >= set(it.resources)},
+        waiting={it.id: sum(waiting.get(name, 0) for name in it.resources) for it in at_work},
     )
 
 
@@ -238,6 +242,8 @@ def _saturated_rates(a: _Sample, b: _Sample) -> list[float]:
     found = []
     for member in b.busy:
         before, after = a.handled.get(member), b.handled[member]
-        if a.busy.get(member) == b.busy[member] and before is not None and after is not None and after > before:
+        if a.busy.get(member) != b.busy[member] or before is None or after is None:
+            continue
+        if 0 < after - before <= a.waiting[member]:
             found.append(1_000 * (after - before) / (b.at_ms - a.at_ms))
     return found
