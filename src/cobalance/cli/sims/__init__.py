@@ -6,6 +6,7 @@ from cyclopts import App
 
 COMMANDS = {
     "run": "Show one run of a churn, and check every promise after every step.",
+    "day": "Simulate a day with autoscaling, and with fixed numbers of members.",
     "sweep": "Simulate a grid of settings, churn and seeds on Spark.",
     "journal": "Export the journals of groups from Redis to Parquet with Spark.",
     "calibrate": "Fit churn, drain and handler times to what a group did.",
