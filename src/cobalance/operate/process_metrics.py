@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import accumulate
+from threading import Lock
 from typing import TYPE_CHECKING, Literal, get_args
 from weakref import WeakSet
 
 import attrs
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from cobalance.errors import UsageError
 from cobalance.names import split_resource
@@ -27,16 +31,6 @@ BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 """From a look-up to the longest handler that is not considered hung, in seconds."""
 
 
-@attrs.frozen
-class _Children:
-    """The counters of one queue; those of a topic's queues are the same."""
-
-    received: Counter
-    in_process: Gauge
-    duration: Histogram
-    processed: Mapping[Settled, Counter]
-
-
 class ProcessMetrics(Collector):
     """Counts what the handlers of this process do: ``ConsumerGroup(..., metrics=ProcessMetrics())``. One is enough for
     all groups of a process; other groups are added with :meth:`attach`.
@@ -50,27 +44,10 @@ class ProcessMetrics(Collector):
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._groups: WeakSet[Probed] = WeakSet()
-        self._children: dict[tuple[str, str], _Children] = {}
+        self._lock = Lock()
+        self._by_labels: dict[tuple[str, str], _Counts] = {}
+        self._by_queue: dict[tuple[str, str], _Counts] = {}
         try:
-            self._received = Counter(
-                "cobalance_received_messages", "Messages that handlers were called with.", LABELS, registry=registry
-            )
-            self._in_process = Gauge(
-                "cobalance_received_messages_in_process", "Messages that handlers work now.", LABELS, registry=registry
-            )
-            self._processed = Counter(
-                "cobalance_received_processed_messages",
-                "What became of messages: acked, rejected (dead-lettered), or error, which may be tried again.",
-                (*LABELS, "status"),
-                registry=registry,
-            )
-            self._duration = Histogram(
-                "cobalance_received_processed_messages_duration_seconds",
-                "How long a call of a handler took.",
-                LABELS,
-                buckets=BUCKETS,
-                registry=registry,
-            )
             registry.register(self)
         except ValueError:
             raise UsageError("this registry has a ProcessMetrics already: give that one to each group") from None
@@ -81,50 +58,106 @@ class ProcessMetrics(Collector):
 
     def begun(self, call: Call) -> None:
         """Called by the group: a handler is called."""
-        children, messages = self._of(call.group, call.queue), len(call.deliveries)
-        children.received.inc(messages)
-        children.in_process.inc(messages)
+        counts, messages = self._of(call.group, call.queue), len(call.deliveries)
+        with self._lock:
+            counts.received += messages
+            counts.in_process += messages
 
     def ended(self, call: Call, scope: None) -> None:
         """Called by the group: it has returned, or raised."""
         del scope
-        children = self._of(call.group, call.queue)
-        children.in_process.dec(len(call.deliveries))
-        children.duration.observe(call.seconds)
-        if call.status is not None:
-            children.processed[call.status].inc(call.settled)
+        counts = self._of(call.group, call.queue)
+        with self._lock:
+            counts.in_process -= len(call.deliveries)
+            counts.seconds += call.seconds
+            counts.buckets[bisect_left(BUCKETS, call.seconds)] += 1
+            if call.status is not None:
+                counts.processed[call.status] += call.settled
 
     def settled(self, group: str, delivery: Delivery, status: Settled) -> None:
         """Called by the group: what became of a message apart from that."""
-        self._of(group, delivery.queue).processed[status].inc()
+        counts = self._of(group, delivery.queue)
+        with self._lock:
+            counts.processed[status] += 1
 
     def moved(self, group: str, queue: str, token: int, step: object) -> None:
         """Called by the group; partitions are counted at each scrape."""
 
-    def _of(self, group: str, queue: str) -> _Children:
-        """Each counter is there from the first message on: Prometheus sees no increase of what begins at 1."""
-        found = self._children.get((group, queue))
+    def _of(self, group: str, queue: str) -> _Counts:
+        found = self._by_queue.get((group, queue))
         if found is None:
             labels = (group, split_resource(queue)[0] or queue)
-            found = self._children[group, queue] = _Children(
-                self._received.labels(*labels),
-                self._in_process.labels(*labels),
-                self._duration.labels(*labels),
-                {status: self._processed.labels(*labels, status) for status in get_args(Settled)},
-            )
+            with self._lock:
+                found = self._by_labels.setdefault(labels, _Counts())
+            self._by_queue[group, queue] = found
         return found
+
+    def describe(self) -> Iterator[Metric]:
+        """Called by the registry, which has each name once."""
+        return iter(_Families())
 
     def collect(self) -> Iterator[Metric]:
         """Called at each scrape: what is there now, and nothing of groups that are gone."""
-        assigned = GaugeMetricFamily(
+        families = _Families()
+        with self._lock:
+            for labels, counts in self._by_labels.items():
+                families.add(labels, counts)
+        for health in [it.health for it in list(self._groups)]:
+            families.assigned.add_metric([health.group], health.held)
+            if health.heard_at is not None:
+                families.heard.add_metric([health.group], health.heard_at)
+        yield from families
+
+
+@attrs.define(eq=False)
+class _Counts:
+    """Of one topic. Counters of Prometheus's client take more than twice as long: a lock for each.
+
+    Each is there from the first message on, 0 or not: Prometheus sees no increase of what begins at 1.
+    """
+
+    received: int = 0
+    in_process: int = 0
+    processed: dict[Settled, int] = attrs.field(factory=lambda: dict.fromkeys(get_args(Settled), 0))
+    seconds: float = 0.0
+    buckets: list[int] = attrs.field(factory=lambda: [0] * (len(BUCKETS) + 1))
+
+
+class _Families:
+    """The metrics of one scrape."""
+
+    def __init__(self) -> None:
+        self.received = CounterMetricFamily(
+            "cobalance_received_messages", "Messages that handlers were called with.", labels=LABELS
+        )
+        self.in_process = GaugeMetricFamily(
+            "cobalance_received_messages_in_process", "Messages that handlers work now.", labels=LABELS
+        )
+        self.processed = CounterMetricFamily(
+            "cobalance_received_processed_messages",
+            "What became of messages: acked, rejected (dead-lettered), or error, which may be tried again.",
+            labels=(*LABELS, "status"),
+        )
+        self.duration = HistogramMetricFamily(
+            "cobalance_received_processed_messages_duration_seconds",
+            "How long a call of a handler took.",
+            labels=LABELS,
+        )
+        self.assigned = GaugeMetricFamily(
             "cobalance_assigned_partitions", "Partitions that this process holds.", labels=["group"]
         )
-        heard = GaugeMetricFamily(
+        self.heard = GaugeMetricFamily(
             "cobalance_last_heartbeat_timestamp_seconds", "When the coordinator last answered.", labels=["group"]
         )
-        for health in [it.health for it in list(self._groups)]:
-            assigned.add_metric([health.group], health.held)
-            if health.heard_at is not None:
-                heard.add_metric([health.group], health.heard_at)
-        yield assigned
-        yield heard
+
+    def add(self, labels: tuple[str, str], counts: _Counts) -> None:
+        self.received.add_metric(labels, counts.received)
+        self.in_process.add_metric(labels, counts.in_process)
+        for status, count in counts.processed.items():
+            self.processed.add_metric((*labels, status), count)
+        edges = [*map(floatToGoString, BUCKETS), "+Inf"]
+        counted = [(edge, float(up_to)) for edge, up_to in zip(edges, accumulate(counts.buckets), strict=True)]
+        self.duration.add_metric(labels, counted, counts.seconds)
+
+    def __iter__(self) -> Iterator[Metric]:
+        return iter((self.received, self.in_process, self.processed, self.duration, self.assigned, self.heard))

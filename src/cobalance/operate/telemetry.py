@@ -9,7 +9,7 @@ until RabbitMQ has its subscription. The span of the first message that is proce
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,9 @@ SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 SYSTEM = {"messaging.system": "rabbitmq"}
 PUBLISH = {**SYSTEM, "messaging.operation.name": "publish", "messaging.operation.type": "send"}
 PROCESS = {**SYSTEM, "messaging.operation.name": "process", "messaging.operation.type": "process"}
+MOST_KNOWN = 10_000
+"""Routing keys may be many."""
+
 SETTLED: Mapping[Status, str] = {"acked": "ack", "rejected": "reject", "error": "nack"}
 
 
@@ -66,6 +69,7 @@ class Telemetry:
         self._tracer = trace.get_tracer(*made_by, tracer_provider, SCHEMA_URL)
         self._metrics = MessagingMetrics(get_meter(*made_by, meter_provider, SCHEMA_URL))
         self._join = join_traces
+        self._known: dict[tuple[str, str, str, str], _Place] = {}
         self._moves: dict[tuple[str, str, int], _Moves] = {}
 
     # -- publishing ----------------------------------------------------------------------------------------------------
@@ -94,23 +98,20 @@ class Telemetry:
     def begun(self, call: Call) -> _Current:
         """Called by the group: a handler is about to be called."""
         one, outside = call.deliveries[0], _without_span()
-        came_with = [propagate.extract(_headers_of(it), outside, _GETTER) for it in call.deliveries]
-        links = [Link(it) for it in map(_span_in, came_with) if it is not None]
-        moves = self._moves.get((call.group, one.queue, one.token))
+        came_with = [_extracted(it.properties.headers, outside) for it in call.deliveries]
+        links = [Link(found) for it in came_with if it is not outside and (found := _span_in(it)) is not None]
+        moves = self._moves.get((call.group, call.queue, one.tenure.token))
         if moves is not None and moves.assigned is not None:
             links.append(Link(moves.assigned))
             moves.assigned = None
-        single = came_with[0] if not call.is_batch else outside
-        topic, partition = _place(one.queue)
+        place, single = self._place(call.group, one), outside if call.is_batch else came_with[0]
         span = self._tracer.start_span(
-            f"process {topic}",
-            single if self._join else outside,
-            SpanKind.CONSUMER,
-            {**PROCESS, **_of_queue(call.group, topic, partition), **_of_messages(call.deliveries, call.is_batch)},
-            links,
+            f"process {place.topic}", single if self._join else outside, SpanKind.CONSUMER, place.processing, links
         )
-        self._metrics.consumed(call.group, topic, len(call.deliveries))
-        return _Current(span, single)
+        if span.is_recording():
+            span.set_attributes(_of_messages(call))
+        self._metrics.consumed(call.group, place.topic, len(call.deliveries))
+        return _Current(span, single, place.topic)
 
     def ended(self, call: Call, scope: _Current) -> None:
         """Called by the group: it has returned, or raised."""
@@ -121,26 +122,34 @@ class Telemetry:
             if call.status is not None and call.settled:
                 span.set_attribute("cobalance.outcome", call.status)
         span.end()
-        self._metrics.processed(call.group, _place(call.queue)[0], call.error, call.seconds)
+        self._metrics.processed(call.group, scope.topic, call.error, call.seconds)
 
     def settled(self, group: str, delivery: Delivery, status: Status) -> None:
         """Called by the group: what became of a message apart from its handler's return."""
-        topic, partition = _place(delivery.queue)
-        made_in = _context_in(_headers_of(delivery))
-        name = SETTLED[status]
+        place, name = self._place(group, delivery), SETTLED[status]
+        made_in = _context_in(delivery.properties.headers)
         self._tracer.start_span(
-            f"{name} {topic}",
+            f"{name} {place.topic}",
             kind=SpanKind.CLIENT,
             attributes={
-                **SYSTEM,
+                **place.common,
                 "messaging.operation.name": name,
                 "messaging.operation.type": "settle",
                 "cobalance.outcome": status,
-                **_of_queue(group, topic, partition),
-                **_of_messages([delivery], False),
+                **_of_message(delivery),
             },
             links=None if made_in is None else [Link(made_in)],
         ).end()
+
+    def _place(self, group: str, delivery: Delivery) -> _Place:
+        """Made once for each place where messages come from, and forgotten when there are very many."""
+        key = (group, delivery.tenure.queue, delivery.exchange, delivery.routing_key)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            found = self._known[key] = _Place.of(*key)
+        return found
 
     # -- handovers -----------------------------------------------------------------------------------------------------
 
@@ -162,15 +171,35 @@ class Telemetry:
             moves.asked_at = now if step == "asked_back" else None
 
     def _moving(self, name: str, group: str, queue: str, token: int, since: int) -> SpanContext:
-        topic, partition = _place(queue)
+        topic, common = _of_queue(group, queue)
         span = self._tracer.start_span(
             f"{name} {topic}",
             _without_span(),
-            attributes={**SYSTEM, **_of_queue(group, topic, partition), "cobalance.token": token},
+            attributes={**common, "cobalance.token": token},
             start_time=since,
         )
         span.end()
         return span.get_span_context()
+
+
+@attrs.frozen
+class _Place:
+    """Where messages of a group come from, as attributes of spans."""
+
+    topic: str
+    common: Attributes
+    processing: Attributes
+    """What samplers may look at, when a handler is about to be called."""
+
+    @classmethod
+    def of(cls, group: str, queue: str, exchange: str, routing_key: str) -> _Place:
+        topic, common = _of_queue(group, queue)
+        common["messaging.destination.name"] = ":".join(
+            dict.fromkeys(it for it in (exchange, routing_key, queue) if it)
+        )
+        if routing_key:
+            common["messaging.rabbitmq.destination.routing_key"] = routing_key
+        return cls(topic, common, {**PROCESS, **common})
 
 
 @attrs.define
@@ -207,10 +236,10 @@ class _Sent:
 class _Current:
     """Makes a span the current one where a handler runs, beside the baggage that came with its message."""
 
-    __slots__ = ("_inside", "_token", "span")
+    __slots__ = ("_inside", "_token", "span", "topic")
 
-    def __init__(self, span: Span, came_with: Context) -> None:
-        self.span, self._inside = span, trace.set_span_in_context(span, came_with)
+    def __init__(self, span: Span, came_with: Context, topic: str) -> None:
+        self.span, self._inside, self.topic = span, trace.set_span_in_context(span, came_with), topic
 
     def __enter__(self) -> None:
         self._token = context.attach(self._inside)
@@ -238,18 +267,22 @@ _GETTER = _HeaderGetter()
 
 def _without_span() -> Context:
     """The current context, but no span. In the group's tasks, the span in which it was entered is still current."""
-    return trace.set_span_in_context(trace.INVALID_SPAN)
+    here = context.get_current()
+    is_free = trace.get_current_span(here) is trace.INVALID_SPAN
+    return here if is_free else trace.set_span_in_context(trace.INVALID_SPAN, here)
 
 
-def _headers_of(delivery: Delivery) -> Mapping[str, Any]:
-    return delivery.properties.headers or {}
+def _extracted(headers: Mapping[str, Any] | None, outside: Context) -> Context:
+    """With what the producer has put into the headers; most other programs put nothing there."""
+    if not headers:
+        return outside
+    propagator = propagate.get_global_textmap()
+    return outside if propagator.fields.isdisjoint(headers) else propagator.extract(headers, outside, _GETTER)
 
 
 def _context_in(headers: object) -> SpanContext | None:
     """The context that a message was created in, if its headers have it."""
-    if not isinstance(headers, Mapping) or not headers:
-        return None
-    return _span_in(propagate.extract(headers, _without_span(), _GETTER))
+    return _span_in(_extracted(headers, _without_span())) if isinstance(headers, Mapping) else None
 
 
 def _span_in(extracted: Context) -> SpanContext | None:
@@ -257,35 +290,35 @@ def _span_in(extracted: Context) -> SpanContext | None:
     return found if found.is_valid else None
 
 
-def _place(queue: str) -> tuple[str, str | None]:
-    """The topic and the partition's number, or the queue by itself."""
+def _of_queue(group: str, queue: str) -> tuple[str, Attributes]:
+    """The topic, or the queue by itself; and what spans say of it."""
     topic, number = split_resource(queue)
-    return (queue, None) if topic is None else (topic, number)
-
-
-def _of_queue(group: str, topic: str, partition: str | None) -> Attributes:
-    found: Attributes = {"messaging.destination.template": topic, "messaging.consumer.group.name": group}
-    if partition is not None:
-        found["messaging.destination.partition.id"] = partition
-    return found
-
-
-def _of_messages(deliveries: Sequence[Delivery], is_batch: bool) -> Attributes:
-    one = deliveries[0]
-    exchange, key = one.exchange, one.routing_key
-    found: Attributes = {
-        "messaging.destination.name": ":".join(dict.fromkeys(it for it in (exchange, key, one.queue) if it)),
-        "cobalance.token": one.token,
+    common: Attributes = {
+        **SYSTEM,
+        "messaging.destination.template": topic or queue,
+        "messaging.consumer.group.name": group,
     }
-    if is_batch:
-        return {**found, "messaging.batch.message_count": len(deliveries)}
-    found["messaging.rabbitmq.message.delivery_tag"] = one.delivery_tag
-    if key:
-        found["messaging.rabbitmq.destination.routing_key"] = key
-    if one.properties.message_id:
-        found["messaging.message.id"] = one.properties.message_id
-    if one.properties.correlation_id:
-        found["messaging.message.conversation_id"] = one.properties.correlation_id
+    if topic is not None:
+        common["messaging.destination.partition.id"] = number
+    return topic or queue, common
+
+
+def _of_messages(call: Call) -> Attributes:
+    if not call.is_batch:
+        return _of_message(call.deliveries[0])
+    return {"messaging.batch.message_count": len(call.deliveries), "cobalance.token": call.deliveries[0].token}
+
+
+def _of_message(delivery: Delivery) -> Attributes:
+    properties = delivery.properties
+    found: Attributes = {
+        "messaging.rabbitmq.message.delivery_tag": delivery.delivery_tag,
+        "cobalance.token": delivery.token,
+    }
+    if properties.message_id:
+        found["messaging.message.id"] = properties.message_id
+    if properties.correlation_id:
+        found["messaging.message.conversation_id"] = properties.correlation_id
     return found
 
 

@@ -67,35 +67,25 @@ class Meter(Protocol):
 class Call:
     """One call of a handler, and the ``with`` around it."""
 
-    __slots__ = (
-        *("_metering", "_scopes", "_since"),
-        *("deliveries", "error", "goes_on", "is_batch", "seconds", "settled", "status"),
-    )
+    seconds = 0.0
+    """How long it took."""
+    error: str | None = None
+    """The type of what it raised, or of what it is given up for."""
+    status: Status | None = None
+    """What became of its messages; None if that is known later."""
+    settled = 0
+    """Of how many: a message whose channel is lost is not acknowledged, and comes again."""
+    goes_on = False
+    """The handler's work is to be awaited elsewhere, in another ``with``."""
+    _scopes: Sequence[Any] = ()
 
     def __init__(self, metering: Metering, argument: Delivery | list[Delivery]) -> None:
         self._metering = metering
         self.is_batch = isinstance(argument, list)
         """Whether the handler is given lists."""
         self.deliveries: Sequence[Delivery] = argument if isinstance(argument, list) else (argument,)
-        self._since, self._scopes = 0.0, list[Any]()
-        self.seconds = 0.0
-        """How long it took."""
-        self.error: str | None = None
-        """The type of what it raised, or of what it is given up for."""
-        self.status: Status | None = None
-        """What became of its messages; None if that is known later."""
-        self.settled = 0
-        """Of how many: a message whose channel is lost is not acknowledged, and comes again."""
-        self.goes_on = False
-        """The handler's work is to be awaited elsewhere, in another ``with``."""
-
-    @property
-    def group(self) -> str:
-        return self._metering.group
-
-    @property
-    def queue(self) -> str:
-        return self.deliveries[0].queue
+        self.group, self.queue = metering.group, self.deliveries[0].tenure.queue
+        self._since = 0.0
 
     def __enter__(self) -> Self:
         if self.goes_on:
@@ -111,17 +101,20 @@ class Call:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for scope in reversed(self._scopes):
+        for scope in self._scopes:
             if scope is not None:
                 scope.__exit__(kind, error, trace)
         if error is not None:
-            self.goes_on, self.error = False, type(error).__qualname__
-            if isinstance(error, Exception):
-                self.status, self.settled = "error", len(self.deliveries)
+            self._failed(error)
         if not self.goes_on:
             self.seconds = time.perf_counter() - self._since
             for meter, scope in zip(self._metering.meters, self._scopes, strict=True):
                 meter.ended(self, scope)
+
+    def _failed(self, error: BaseException) -> None:
+        self.goes_on, self.error = False, type(error).__qualname__
+        if isinstance(error, Exception):
+            self.status, self.settled = "error", len(self.deliveries)
 
     def returned(self, result: object) -> None:
         """The handler has returned this."""
