@@ -24,7 +24,7 @@ from cobalance_sims.histogram import percentile
 from cobalance_sims.simulate.checks import L2, S1, S3, S5
 from cobalance_sims.simulate.distributions import Distribution, LogNormal
 from cobalance_sims.simulate.habits import Habits
-from cobalance_sims.simulate.queues import Queues
+from cobalance_sims.simulate.queues import Queues, poisson
 from cobalance_sims.simulate.run import Run
 from cobalance_sims.simulate.scenario import Scenario
 
@@ -266,14 +266,6 @@ class _Playing:
             worker = queues[name].worker
             free_per_s = day.each_per_s - each * held[worker]
             mean = each * min(LONGEST_FLIGHT_S, 1 / free_per_s if free_per_s > 0 else LONGEST_FLIGHT_S)
-            return _poisson(mean, self._flights) if worker is not None else 0
+            return poisson(mean, self._flights) if worker is not None else 0
 
         return in_flight
-
-
-def _poisson(mean: float, random: Random) -> int:
-    """By the gaps between arrivals."""
-    count, at = 0, random.expovariate(1.0)
-    while at < mean:
-        count, at = count + 1, at + random.expovariate(1.0)
-    return count

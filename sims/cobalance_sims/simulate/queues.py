@@ -7,7 +7,7 @@ nothing waits, it is 0.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from cobalance_sims.simulate.world import World
 
 STEP_MS = 2_000
+
+MANY = 30.0
 
 LEAST = 1e-9
 """Less than this of a message is none."""
@@ -68,7 +70,8 @@ class Queues(Check):
         self._holders: dict[str, str] = {}
         self._at = 0
         self._step_ends = 0
-        self._coming = dict.fromkeys(self.queues, 0)
+        self._names = list(self.queues)
+        self._coming = Counter[str]()
 
     # -- who works what ------------------------------------------------------------------------------------------------
 
@@ -98,11 +101,9 @@ class Queues(Check):
             self._at = until
 
     def _begin_step(self) -> None:
-        mean = self._arrivals(self._step_ends) * STEP_MS / 1_000 / len(self.queues)
-        spread = mean**0.5
-        for name in self.queues:
-            self._coming[name] = max(0, round(self._random.gauss(mean, spread)))
-            self.came += self._coming[name]
+        came = poisson(self._arrivals(self._step_ends) * STEP_MS / 1_000, self._random)
+        self._coming = Counter(self._random.choices(self._names, k=came))
+        self.came += came
         self._step_ends += STEP_MS
 
     def _flow(self, begin: int, end: int) -> None:
@@ -147,3 +148,13 @@ class Queues(Check):
     def left(self) -> int:
         """How many messages wait."""
         return round(sum(it.waiting for it in self.queues.values()))
+
+
+def poisson(mean: float, random: Random) -> int:
+    """How many come where so many are to be expected: by the gaps between them, or, of many, by the normal law."""
+    if mean > MANY:
+        return max(0, round(random.gauss(mean, mean**0.5)))
+    count, at = 0, random.expovariate(1.0)
+    while at < mean:
+        count, at = count + 1, at + random.expovariate(1.0)
+    return count
