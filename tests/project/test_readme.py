@@ -223,7 +223,20 @@ _VERBS = (
         "history",
     }
     | {"configure", "delete", "resume", "repair", "trust-offsets", "reset-offsets", "grow", "prune", "desired-members"}
-    | {"sims", "run", "campaign", "sweep", "journal", "calibrate", "tune", "verify", "report", "speed", "scenarios"}
+    | {
+        "sims",
+        "run",
+        "day",
+        "campaign",
+        "sweep",
+        "journal",
+        "calibrate",
+        "tune",
+        "verify",
+        "report",
+        "speed",
+        "scenarios",
+    }
 )
 
 

@@ -55,3 +55,17 @@ def test_slopes_are_found() -> None:
             costs.add(attrs.evolve(change, members=members, resources=resources, redis_ms=7 * members**0.5))
     found = {size: power for _, size, power in slopes(costs)}
     assert found == {"members": pytest.approx(0.5), "resources": pytest.approx(0)}
+
+
+def test_the_part_about_being_watched_runs(tmp_path: Path) -> None:
+    """In small: each way of watching is beside none."""
+    written = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "proof.bench", "--only", "watched", "--quick", "--json", str(written)]
+    ended = subprocess.run(command, cwd=Path(proof.__file__).parents[1], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    measured = {it["name"] for it in json.loads(written.read_text())["figures"]}
+    assert {
+        "consumed, metrics ÷ off",
+        "consumed, traced (SDK, all) ÷ off",
+        "published, off ÷ without the hook",
+    } <= measured

@@ -24,6 +24,8 @@ from cobalance.settings import GroupSettings
 from proof.bench.figures import Figure, compare
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cobalance.rabbitmq.partition.delivery import Delivery
 
 BODY_BYTES = 1024
@@ -35,6 +37,7 @@ class Rate:
     """Counts up to a number of messages; the time runs from the first to the last."""
 
     messages: int
+    clock: Callable[[], float] = time.perf_counter
     _count: int = 0
     _began: float = 0.0
     seconds: float = 0.0
@@ -42,10 +45,10 @@ class Rate:
     def count(self) -> bool:
         """Counts one message; True at the last one."""
         if self._count == 0:
-            self._began = time.perf_counter()
+            self._began = self.clock()
         self._count += 1
         if self._count == self.messages:
-            self.seconds = time.perf_counter() - self._began
+            self.seconds = self.clock() - self._began
             return True
         return False
 
@@ -56,6 +59,8 @@ class Rate:
 
 class Consuming:
     """One queue that is filled before each run."""
+
+    clock = staticmethod(time.perf_counter)
 
     def __init__(self, redis_url: str, amqp_url: str, messages: int) -> None:
         self._redis_url, self._amqp_url, self._messages = redis_url, amqp_url, messages
@@ -79,13 +84,13 @@ class Consuming:
             for confirmed in sent:
                 confirmed.result()
 
-    def ours(self) -> float:
+    def ours(self, **options: Any) -> float:
         """A group of one member, handling on asyncio."""
         self._fill()
-        return anyio.run(self._consume_as_member)
+        return anyio.run(self._consume_as_member, options)
 
-    async def _consume_as_member(self) -> float:
-        rate, finished = Rate(self._messages), anyio.Event()
+    async def _consume_as_member(self, options: dict[str, Any]) -> float:
+        rate, finished = Rate(self._messages, self.clock), anyio.Event()
 
         async def handle(_: Delivery) -> None:
             if rate.count():
@@ -100,6 +105,7 @@ class Consuming:
             prefetch=PREFETCH,
             ack_every=ACK_EVERY,
             settings=GroupSettings(session_timeout_ms=1_000, heartbeat_interval_ms=300),
+            **options,
         )
         async with group:
             await finished.wait()

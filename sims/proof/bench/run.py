@@ -27,12 +27,14 @@ from proof.bench.figures import Figure
 from proof.bench.handover import Handovers
 from proof.bench.peers import measure, results
 from proof.bench.peers.kafka.fetch import KafkaUnavailable
+from proof.bench.watched import Watched
 
 INTERRUPTED = 130
 FILE_WIDTH = 160
 """Columns of what is written to a file or a pipe."""
 
-PARTS = ("coordinator", "holding", "consume", "by_key", "handover", "hints")
+PARTS = ("coordinator", "holding", "consume", "watched", "by_key", "handover", "hints")
+ON_BOTH_SERVERS = frozenset(PARTS) - {"coordinator", "holding"}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -184,16 +186,22 @@ def _figures(options: argparse.Namespace) -> Iterator[Figure]:
             yield from coordinator.figures(own, coordinator.SIZES[:1] if options.quick else coordinator.SIZES)
     if "holding" in parts:
         yield from holding.figures(holding.SIZES[:1] if options.quick else holding.SIZES)
-    if {"consume", "by_key", "handover", "hints"}.intersection(parts):
+    if ON_BOTH_SERVERS.intersection(parts):
         with running() as servers:
-            if "consume" in parts:
-                yield from Consuming(servers.redis_url, servers.amqp_url, messages).figures(rounds)
-            if "by_key" in parts:
-                yield from ByKey(servers.redis_url, servers.amqp_url, messages).figures(rounds)
-            if "handover" in parts:
-                yield from Handovers(servers.redis_url, servers.amqp_url).figures(rounds)
-            if "hints" in parts:
-                yield from hints.figures(servers.redis_url, rounds)
+            yield from _on_both(servers.redis_url, servers.amqp_url, parts, rounds, messages)
+
+
+def _on_both(redis_url: str, amqp_url: str, parts: Sequence[str], rounds: int, messages: int) -> Iterator[Figure]:
+    if "consume" in parts:
+        yield from Consuming(redis_url, amqp_url, messages).figures(rounds)
+    if "watched" in parts:
+        yield from Watched(redis_url, amqp_url, messages).figures(rounds)
+    if "by_key" in parts:
+        yield from ByKey(redis_url, amqp_url, messages).figures(rounds)
+    if "handover" in parts:
+        yield from Handovers(redis_url, amqp_url).figures(rounds)
+    if "hints" in parts:
+        yield from hints.figures(redis_url, rounds)
 
 
 def _line(figure: Figure) -> str:

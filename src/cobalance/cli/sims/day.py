@@ -23,7 +23,7 @@ def day(
     ] = 1.8,
     unrest: Annotated[float, Parameter(help="By how much the load differs from that curve, as a share of it.")] = 0.1,
     each: Annotated[float, Parameter(help="Messages a second that a member gets done.")] = 10.0,
-    partitions: int = 24,
+    partitions: Annotated[int, Parameter(help="How many the group has.")] = 24,
     length: Annotated[int, duration_option("length", "A part of the day, from midnight on.", "6h")] = 86_400_000,
     scaling: ScalingOptions = AS_USUAL,
     seed: int = 1,
