@@ -110,3 +110,13 @@ def test_bodies_that_are_none(body: Any) -> None:
     """They are not converted: 5 is not five zero bytes."""
     with pytest.raises(UsageError, match="the body is an object of type"):
         encode_body(body)
+
+
+def test_what_wraps_pikas_channels_may_look_and_changes_nothing() -> None:
+    """As OpenTelemetry's instrumentation of pika does: it asks for headers and ids, and puts headers of its own there."""
+    encoded = encode_properties(BasicProperties(message_id="m"), {"source": "shop"})
+    before = encoded.encode()
+    assert {name: getattr(encoded, name) for name in vars(BasicProperties())} == dict.fromkeys(vars(BasicProperties()))
+    encoded.headers = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    assert encoded.encode() == before
+    assert encode_properties(BasicProperties(), None).headers is None

@@ -34,6 +34,11 @@ FRAME_OVERHEAD = 20
 class Encoded(BasicProperties):
     """Properties that are already encoded; pika sends the bytes as they are."""
 
+    # Whatever wraps pika's channels, such as OpenTelemetry's instrumentation of pika, reads these, and may set them, to no effect.
+    headers: Any = None
+    content_type = content_encoding = delivery_mode = priority = correlation_id = reply_to = None
+    expiration = message_id = timestamp = type = user_id = app_id = cluster_id = None
+
     def __init__(self, properties: BasicProperties | bytes) -> None:
         self._bytes = properties if isinstance(properties, bytes) else b"".join(properties.encode())
 
