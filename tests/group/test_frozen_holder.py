@@ -18,12 +18,15 @@ import attrs
 import pytest
 from tests.faults import consuming as messages
 from tests.faults.eventually import WITHIN_S, eventually
+from tests.names import unique
 
-from cobalance import ConsumerGroup, Delivery, MemberSettings, Topic, servers
+from cobalance import ConsumerGroup, Delivery, Group, MemberSettings, Topic, servers
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.requests import Commit, CommitItem, Header, Release, ReleaseItem, Request
 from cobalance.journal import Journal
+from cobalance.rabbitmq.consume import fencing
+from cobalance.rabbitmq.consume.fencing import Fence
 from cobalance.rabbitmq.topics.management import connection_names
 from cobalance.settings import GroupSettings
 
@@ -166,6 +169,28 @@ async def test_the_heir_of_an_instance_id_takes_over_at_once(
         _, token = await heir.said("holding")
         await anyio.to_thread.run_sync(messages.publish, url, topic, "work")
         assert await heir.said("got") == ["work", token]
+
+
+@pytest.mark.parametrize("prefix", ["cobalance", "cobalance:staging"])
+async def test_who_expired_is_found_under_any_key_prefix(
+    prefix: str, amqp_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group of another environment with the same name has another journal."""
+    name, closed = unique("fenced"), []
+    frozen = Group(name, ["r0"], redis_url=redis_url, settings=SETTINGS, key_prefix=prefix)
+    await frozen.start()
+    await frozen.wait_held("r0")
+    owner = f"{name}/{frozen.member.rpartition('.')[0]}"
+    frozen.abandon()
+    monkeypatch.setattr(fencing, "connection_names", lambda *_: [("connection", owner)])
+    monkeypatch.setattr(fencing, "close_connection", lambda *given: closed.append(given[2]))
+    async with Group(name, ["r0"], redis_url=redis_url, settings=SETTINGS, key_prefix=prefix) as heir:
+        await heir.wait_held("r0")
+        transport = open_transport(redis_url)
+        fence = Fence(Coordinator(transport, name, key_prefix=prefix), amqp_url, "http://127.0.0.1:1")
+        assert await anyio.to_thread.run_sync(fence.sweep) == 1
+        transport.close()
+    assert closed == ["connection"]
 
 
 async def freeze_and_wake(

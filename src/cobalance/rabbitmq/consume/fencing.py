@@ -48,7 +48,7 @@ class Fence:
 
     def __init__(self, coordinator: Coordinator, amqp_url: str, management_url: str) -> None:
         self._coordinator, self._amqp_url, self._management_url = coordinator, amqp_url, management_url
-        self._journal = Journal(coordinator.transport, coordinator.group)
+        self._journal = Journal(coordinator.transport, coordinator.group, key_prefix=coordinator.key_prefix)
         self._after = ""
         self._expired: dict[str, float] = {}
         """Process → when we read that its session had expired, on our own clock."""
