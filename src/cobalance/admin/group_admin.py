@@ -143,10 +143,11 @@ class GroupAdmin:
             coordinator.delete(force=True)
             return
         read = [row.name for row in coordinator.resources() if row.committed is not None]
+        read += [it.name for it in coordinator.kept_offsets()]
         _when_left(coordinator, coordinator.delete, on_waiting)
         try:
             if read:
-                forget(self._amqp_url, group, read)
+                forget(self._amqp_url, group, read, key_prefix=self._prefix)
         except CobalanceError as error:  # its resources may not be streams
             log.info("group %s is deleted, but RabbitMQ still knows what streams it has read: %s", group, error)
 
@@ -398,7 +399,7 @@ class GroupAdmin:
         with importing:
             from cobalance.rabbitmq.streams.reading_mark import remember
 
-        refused = remember(self._amqp_url, group, streams) if streams else ()
+        refused = remember(self._amqp_url, group, streams, key_prefix=self._prefix) if streams else ()
         if refused:
             log.warning(
                 "group %s: this user of RabbitMQ may not declare exchanges named cobalance.read.*, which tell what groups have read: if its "

@@ -179,7 +179,7 @@ class Group(Healthy, Pausing, StartStop):
         super().__init__(None if work is None else AsyncWork(work), on_assigned, on_revoked, on_lost)
         self.log_exceptions, self._connect_timeout_s = log_exceptions, connect_timeout_s
         self.name = validate_name("group", name)
-        self._key_prefix = validate_name("key prefix", key_prefix)
+        self.key_prefix = validate_name("key prefix", key_prefix)
         self._own_code = OwnCode(self.name)
         self.settings = settings or GroupSettings()
         """Before entering, the settings given by the code; afterwards those in force."""
@@ -549,7 +549,7 @@ class Group(Healthy, Pausing, StartStop):
         finally:
             self._close_transport(first)
         lasting = self._transport or open_transport(self._redis_url, call_timeout_ms=call_timeout_ms(session_ms))
-        return Coordinator(lasting, self.name, key_prefix=self._key_prefix)
+        return Coordinator(lasting, self.name, key_prefix=self.key_prefix)
 
     def _disconnect(self, made: Coordinator) -> None:
         """Whoever wanted to enter has given up meanwhile."""
@@ -568,7 +568,7 @@ class Group(Healthy, Pausing, StartStop):
 
     def _greet(self, transport: Transport) -> int:
         """Checks that the server can be used, and returns the group's session timeout."""
-        coordinator = Coordinator(transport, self.name, key_prefix=self._key_prefix)
+        coordinator = Coordinator(transport, self.name, key_prefix=self.key_prefix)
         try:
             coordinator.tick()
             check_members(self.name, int(coordinator.state()["members"]))

@@ -84,6 +84,31 @@ async def test_a_group_can_be_deleted_without_rabbitmq(here: Place, stream: Stre
     assert is_marked(here, stream)
 
 
+async def test_a_deleted_group_is_forgotten_by_streams_that_have_left_its_list(here: Place, stream: Stream) -> None:
+    """Their offsets are kept for a while, and are deleted as well."""
+    await start_next(here, stream)
+    with new_stream(here.amqp_url) as other, closing(GroupAdmin(here.redis_url, amqp_url=here.amqp_url)) as admin:
+        async with member(here, other, Reading()):
+            await until(lambda: set(here.resources()) == {other.name})
+        assert is_marked(here, stream)
+        admin.delete(here.group)
+    assert not is_marked(here, stream)
+
+
+async def test_groups_under_other_key_prefixes_have_marks_of_their_own(here: Place, stream: Stream) -> None:
+    """Another environment's group of that name has read the stream that was made anew: to this one it is unknown."""
+    await start_next(here, stream)
+    stream.make_anew()
+    stream.append(20)
+    theirs = Reading()
+    async with member(here, stream, theirs, start="first", key_prefix="cobalance:staging"):
+        await theirs.wait(20)
+    assert not is_marked(here, stream)
+    async with member(here, stream, Reading()):
+        await until(lambda: here.journal("halted"))
+    assert committed(here, stream) == 9
+
+
 async def test_a_deleted_stream_takes_it_along(here: Place, stream: Stream) -> None:
     """Whichever program deletes it."""
     await start_next(here, stream)

@@ -64,6 +64,8 @@ SOUGHT = ChannelLost("a seek")
 class Streams(Partitions, Protocol):
     """What a stream's worker needs of its consumer group in addition."""
 
+    key_prefix: str
+
     async def is_stream(self, queue: Queue) -> bool:
         """Whether a queue that was read as a stream is still one, as far as RabbitMQ can be asked."""
 
@@ -237,15 +239,19 @@ class StreamWorker(PartitionWorker):
             raise _unmarked(self._streams.name, self.queue.name)  # whoever comes next has to find it as we did
         await self._mark()
 
+    async def _asked(self, ask: Callable[..., Future[bool]]) -> bool:
+        streams = self._streams
+        return await result_of(ask(streams.connection, streams.name, self.queue.name, key_prefix=streams.key_prefix))
+
     async def _is_marked(self) -> bool:
-        return await result_of(is_marked(self._streams.connection, self._streams.name, self.queue.name))
+        return await self._asked(is_marked)
 
     async def _mark(self) -> None:
         """Marks the stream in RabbitMQ, if we may."""
-        await result_of(mark(self._streams.connection, self._streams.name, self.queue.name))
+        await self._asked(mark)
 
     async def _may_mark(self) -> bool:
-        return await result_of(may_mark(self._streams.connection, self._streams.name, self.queue.name))
+        return await self._asked(may_mark)
 
     def _place(self, after: int) -> None:
         with self._counting:

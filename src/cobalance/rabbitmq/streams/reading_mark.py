@@ -3,7 +3,7 @@
 If a committed offset is missing in Redis, either there never was one, or it was lost. If the mark is missing, too, the
 group is new to the stream: that is committed, and only then the mark is made. It is deleted with the stream, to which it
 is bound, and with the group. So if the mark is missing though an offset is known, the stream is another one; it is not
-marked before an operator has said where to go on.
+marked before an operator has said where to go on. Offsets are kept in Redis under a key prefix, so a mark is, too.
 """
 
 import hashlib
@@ -17,6 +17,7 @@ from pika import exceptions as pika_errors
 from pika.channel import Channel
 from pika.exchange_type import ExchangeType
 
+from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.errors import QueueMissing
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.wire.connection import BrokerConnection
@@ -27,26 +28,32 @@ from cobalance.rabbitmq.wire.pika_internals import bare_close
 NOT_ALLOWED, MISSING, THERE_OTHERWISE = 403, 404, 406
 
 
-def is_marked(connection: BrokerConnection, group: str, stream: str) -> Future[bool]:
+def is_marked(
+    connection: BrokerConnection, group: str, stream: str, *, key_prefix: str = DEFAULT_PREFIX
+) -> Future[bool]:
     """Whether the group may have read the stream. The mark is bound again: whoever made it may have died half-way.
 
     This and the others fail with QueueMissing if there is no such stream: a mark that is bound to nothing would outlive
     the next one.
     """
-    return _ask(connection, stream, _found(group, stream), _bound(group, stream))
+    name = mark_name(group, stream, key_prefix)
+    return _ask(connection, stream, _found(name), _bound(name, stream))
 
 
-def may_mark(connection: BrokerConnection, group: str, stream: str) -> Future[bool]:
+def may_mark(
+    connection: BrokerConnection, group: str, stream: str, *, key_prefix: str = DEFAULT_PREFIX
+) -> Future[bool]:
     """Whether the user may mark this stream, which is not marked."""
-    return _ask(connection, stream, _deleted(group, stream))
+    return _ask(connection, stream, _deleted(mark_name(group, stream, key_prefix)))
 
 
-def mark(connection: BrokerConnection, group: str, stream: str) -> Future[bool]:
+def mark(connection: BrokerConnection, group: str, stream: str, *, key_prefix: str = DEFAULT_PREFIX) -> Future[bool]:
     """Records that the group reads the stream. False if the user may not configure exchanges of that name."""
-    return _ask(connection, stream, _declared(group, stream), _bound(group, stream))
+    name = mark_name(group, stream, key_prefix)
+    return _ask(connection, stream, _declared(name, group, stream), _bound(name, stream))
 
 
-def remember(url: str, group: str, streams: Iterable[str]) -> list[str]:
+def remember(url: str, group: str, streams: Iterable[str], *, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
     """Marks the streams whose offsets an operator has decided on; returns those that this user may not mark. Blocks."""
     connection = BrokerConnection(url, "cobalance offsets")
     connection.connect()
@@ -54,23 +61,23 @@ def remember(url: str, group: str, streams: Iterable[str]) -> list[str]:
     try:
         for stream in streams:
             with suppress(QueueMissing):  # if one of that name is made, it is another
-                if not mark(connection, group, stream).result():
+                if not mark(connection, group, stream, key_prefix=key_prefix).result():
                     refused.append(stream)
     finally:
         connection.close()
     return refused
 
 
-def forget(url: str, group: str, streams: Iterable[str]) -> None:
+def forget(url: str, group: str, streams: Iterable[str], *, key_prefix: str = DEFAULT_PREFIX) -> None:
     """Removes the marks of a deleted group. Blocks."""
     with connected(url) as admin:
         for stream in streams:
-            admin.delete_exchange(mark_name(group, stream))
+            admin.delete_exchange(mark_name(group, stream, key_prefix))
 
 
-def mark_name(group: str, stream: str) -> str:
-    """The exchange's name. Its arguments name the group, which has no blank in its name, and the stream in clear text."""
-    return f"cobalance.read.{hashlib.sha256(f'{group} {stream}'.encode()).hexdigest()[:32]}"
+def mark_name(group: str, stream: str, key_prefix: str = DEFAULT_PREFIX) -> str:
+    """The exchange's name. Its arguments name the group and the stream in clear text; no name has a blank."""
+    return f"cobalance.read.{hashlib.sha256(f'{key_prefix} {group} {stream}'.encode()).hexdigest()[:32]}"
 
 
 @attrs.frozen
@@ -86,27 +93,25 @@ def _there(stream: str) -> _Step:
     return _Step(lambda channel, then: channel.queue_declare(stream, passive=True, callback=then), {})
 
 
-def _found(group: str, stream: str) -> _Step:
-    name = mark_name(group, stream)
+def _found(name: str) -> _Step:
     return _Step(
         lambda channel, then: channel.exchange_declare(name, passive=True, callback=then),
         {NOT_ALLOWED: False, MISSING: False},
     )
 
 
-def _deleted(group: str, stream: str) -> _Step:
+def _deleted(name: str) -> _Step:
     """It takes the same permission as to declare it, and nothing happens: there is none, or it is bound meanwhile."""
-    name = mark_name(group, stream)
     return _Step(
         lambda channel, then: channel.exchange_delete(name, if_unused=True, callback=then),
         {NOT_ALLOWED: False, THERE_OTHERWISE: True},
     )
 
 
-def _declared(group: str, stream: str) -> _Step:
+def _declared(name: str, group: str, stream: str) -> _Step:
     def send(channel: Channel, then: Callable[[Any], None]) -> None:
         channel.exchange_declare(
-            mark_name(group, stream),
+            name,
             ExchangeType("direct"),
             durable=True,
             auto_delete=True,  # with the binding, which goes with the stream
@@ -117,9 +122,8 @@ def _declared(group: str, stream: str) -> _Step:
     return _Step(send, {NOT_ALLOWED: False, THERE_OTHERWISE: True})
 
 
-def _bound(group: str, stream: str) -> _Step:
+def _bound(name: str, stream: str) -> _Step:
     """Binds the mark to the stream if the user may; the mark counts in any case."""
-    name = mark_name(group, stream)
     return _Step(
         lambda channel, then: channel.queue_bind(stream, name, routing_key="", callback=then), {NOT_ALLOWED: True}
     )
