@@ -10,7 +10,7 @@ MAX_NAME_BYTES = 200
 _BANNED = re.compile(r"[\s{}*?\[\]\\^#\x00-\x1f\x7f]")
 
 
-def validate_name(kind: str, value: str) -> str:
+def validate_name(kind: str, value: str, most: int = MAX_NAME_BYTES) -> str:
     """Returns the name, or raises UsageError with the reason. ``kind`` is what is being named ("group").
 
     Braces would break the hash tag that keeps a group's Redis keys together, glob characters the patterns of SCAN and
@@ -20,8 +20,8 @@ def validate_name(kind: str, value: str) -> str:
         raise UsageError(f"The name of a {kind} is an object of type {type(value).__name__}: give a string.")
     if not value:
         raise UsageError(f"The name of a {kind} must not be empty.")
-    if len(value.encode(errors="surrogatepass")) > MAX_NAME_BYTES:
-        raise UsageError(f"The {kind} name {value[:20]!r}… is too long: at most {MAX_NAME_BYTES} bytes of UTF-8.")
+    if len(value.encode(errors="surrogatepass")) > most:
+        raise UsageError(f"The {kind} name {value[:20]!r}… is too long: at most {most} bytes of UTF-8.")
     found = _BANNED.search(value)
     if found or not value.isprintable():
         what = f" {found.group()!r}" if found else " a character that cannot be printed"

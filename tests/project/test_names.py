@@ -4,6 +4,7 @@ import pytest
 
 from cobalance.errors import UsageError
 from cobalance.names import MAX_NAME_BYTES, validate_name
+from cobalance.rabbitmq.model.topic import MAX_PARTITIONS, Topic
 
 
 @pytest.mark.parametrize(
@@ -57,3 +58,13 @@ def test_length_counts_in_bytes() -> None:
     """RabbitMQ's limit is in bytes, and partitions add a suffix."""
     with pytest.raises(UsageError, match="too long"):
         validate_name("topic", "ü" * (MAX_NAME_BYTES // 2 + 1))
+
+
+def test_a_topic_s_name_leaves_room_for_its_partitions() -> None:
+    """However often it is grown, members can work each of them."""
+    with pytest.raises(UsageError, match="too long: at most 180 bytes"):
+        Topic("t" * 181, 1)
+    with pytest.raises(UsageError, match="too long"):
+        Topic("t" * 180, 1).for_group("g")
+    longest = Topic("t" * 180, MAX_PARTITIONS, layout=999)
+    assert [validate_name("queue", name) for name in longest.queue_names] == list(longest.queue_names)

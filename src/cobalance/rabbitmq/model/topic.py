@@ -6,7 +6,7 @@ from typing import Literal, get_args
 import attrs
 
 from cobalance.errors import UsageError
-from cobalance.names import validate_name
+from cobalance.names import MAX_NAME_BYTES, validate_name
 from cobalance.rabbitmq.model.hashing import partition_of
 from cobalance.rabbitmq.model.queues import Argument, Queue
 from cobalance.rabbitmq.model.retention import Retention
@@ -24,6 +24,9 @@ UNLIMITED = 2**31 - 1
 
 QueueType = Literal["classic", "quorum", "stream"]
 
+BYTES_OF_PARTITION = 20
+"""Left for what a partition's name has beyond its topic's, such as ``.v12-1999``, however often that is grown."""
+
 
 def set_of(name: str) -> tuple[str, str] | None:
     """The topic and the group of whose queue set this is the name, if it is one's: see :meth:`Topic.for_group`."""
@@ -38,7 +41,7 @@ def partition_named(queue: str) -> tuple[str, int] | None:
 
 
 def _valid_name(_: object, __: object, value: str) -> None:
-    validate_name("topic", value)
+    validate_name("topic", value, MAX_NAME_BYTES - BYTES_OF_PARTITION)
     if re.search(r"\.v\d+(\.(bound|\d+(\.newest)?))?$", value):
         raise UsageError(f"{value!r} ends like the layouts of topics that were grown, so it cannot be a topic's name.")
     if value.endswith(".sets"):
