@@ -14,18 +14,15 @@ class Room:
         self._lock = threading.Lock()
         self._waiting: deque[tuple[int, Future[None]]] = deque()
 
-    def enter(self, count: int = 1, *, turn: Future[None] | None = None) -> Future[None]:
-        """Returns a future that is done when there is room for ``count`` more.
-
-        Who gives its own can give it up whatever a signal handler raises in here, and loses no room by that.
-        """
-        turn = Future() if turn is None else turn
+    def enter(self, count: int = 1) -> Future[None]:
+        """Returns a future that is done when there is room for ``count`` more."""
+        turn: Future[None] = Future()
         with self._lock:
             if self._waiting or count > self._free:
                 self._waiting.append((count, turn))
-            else:
-                turn.set_result(None)
-                self._free -= count
+                return turn
+            self._free -= count
+        turn.set_result(None)
         return turn
 
     def is_wanted(self, *, besides: Future[None] | None = None) -> bool:

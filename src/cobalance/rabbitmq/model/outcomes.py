@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 from cobalance.errors import PublishFailed, ServerError
+from cobalance.threads.gate import Gate
 
 log = logging.getLogger("cobalance.rabbitmq")
 
@@ -16,7 +18,8 @@ log = logging.getLogger("cobalance.rabbitmq")
 class Outcome(Future[int]):
     """A future for the partition number, set once the broker has the message for good; PublishFailed otherwise.
 
-    It cannot be cancelled: the message may already have been sent.
+    It cannot be cancelled: the message may already have been sent. A signal handler may interrupt whoever waits for it;
+    see :mod:`cobalance.threads.gate`.
     """
 
     def __init__(self) -> None:
@@ -25,35 +28,69 @@ class Outcome(Future[int]):
         self.unseen: Failures | None = None
         """Counts this failure until someone looks at the outcome."""
         self.period = 0
+        self._gate = Gate()
+        self._callbacks: deque[Callable[[Future[int]], Any]] = deque()
+        super().add_done_callback(Outcome._open)  # type: ignore[arg-type]  # a bound method would keep itself alive
+
+    def done(self) -> bool:
+        """See `concurrent.futures.Future`."""
+        return self._gate.is_open
+
+    def running(self) -> bool:
+        """See `concurrent.futures.Future`."""
+        return not self._gate.is_open
+
+    def cancel(self) -> bool:
+        """Does nothing, and says so."""
+        return False
+
+    def cancelled(self) -> bool:
+        """Never; see `cancel`."""
+        return False
 
     def result(self, timeout: float | None = None) -> int:
         """See `concurrent.futures.Future`."""
         try:
-            return super().result(timeout)
+            self._wait(timeout)
+            return super().result(0)
         finally:
             self._seen()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """See `concurrent.futures.Future`."""
-        error = super().exception(timeout)
+        self._wait(timeout)
+        error = super().exception(0)
         self._seen()
         return error
 
+    def _wait(self, timeout: float | None) -> None:
+        if not self._gate.wait(timeout):
+            raise TimeoutError
+
     def add_done_callback(self, fn: Callable[[Future[int]], Any]) -> None:
         """See `concurrent.futures.Future`. What `fn` raises is logged, `SystemExit` on the publisher's thread included."""
-        is_there = self.done()  # then it is called at once, in the caller's thread
+        if self.done():  # it is called at once, in the caller's thread
+            self._call(fn)
+            return
+        self._callbacks.append(fn)
+        if self.done():
+            self._open()
 
-        def call(outcome: Future[int]) -> None:
+    def _open(self) -> None:
+        self._gate.open()
+        while self._callbacks:
             try:
-                fn(outcome)
-            except Exception:
-                raise
-            except BaseException:  # concurrent.futures lets it through, and others are still to be told
-                if is_there:
-                    raise
+                self._call(self._callbacks.popleft())
+            except IndexError:  # another thread calls the last one
+                return
+            except BaseException:  # it would end the thread, and others are still to be told
                 log.exception("a callback of a published message's future has ended like a thread: it only ends itself")
 
-        super().add_done_callback(call)
+    def _call(self, fn: Callable[[Future[int]], Any]) -> None:
+        try:
+            fn(self)
+        except Exception:
+            log.exception("a callback of a published message's future has failed")
 
     def _seen(self) -> None:
         if self.unseen is not None and self.done():
@@ -77,9 +114,9 @@ class Failures:
     def remove(self, outcome: Outcome) -> None:
         """The outcome has been checked."""
         with self._lock:
-            if outcome.unseen is not None and outcome.period == self._period:
+            unseen, outcome.unseen = outcome.unseen, None  # first: an interrupted call counts it once more than due
+            if unseen is not None and outcome.period == self._period:
                 self._count -= 1
-            outcome.unseen = None
 
     def take(self) -> PublishFailed | None:
         """Returns one error for all unchecked failures, and starts counting again."""

@@ -27,10 +27,11 @@ from cobalance.rabbitmq.model.outcomes import Failures
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.publish.confirms import Confirms, UnconfirmedMessage, refused, unconfirmed
 from cobalance.rabbitmq.publish.rerouting import Returned, newer_layout
+from cobalance.rabbitmq.publish.window import Window
 from cobalance.rabbitmq.topics.broker import check_topic, find_topic
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.failures import loss_reason, too_large
-from cobalance.threads.room import Room
+from cobalance.threads.gate import shielded
 
 logger = logging.getLogger("cobalance.rabbitmq")
 
@@ -55,16 +56,14 @@ class ConfirmChannel:
     """Sends messages and settles their outcomes; shared by `Publisher` and `AsyncPublisher`."""
 
     def __init__(self, url: str, topic: Topic | str, *, name: str, window: int, heartbeat_s: int) -> None:
-        self.window, self.failures = Room(window), Failures()
+        self.window, self.failures = Window(window), Failures()
         self._url, self._asked_for = url, topic
         self._topic = topic if isinstance(topic, Topic) else None
         self._connection = BrokerConnection(url, name, heartbeat_s=heartbeat_s, on_blocked=self._blocked)
         self._connecting = threading.Lock()
         self._closing = threading.Event()  # ends attempts in progress
         self._was_open, self._closed, self._process = False, False, 0
-        self._lock = threading.Lock()  # guards the fields below and the messages' state; never held while calling out
-        self._quiet = threading.Condition(self._lock)
-        self._unsettled, self._settled = set[UnconfirmedMessage](), 0
+        self._deciding = threading.Lock()  # which of two threads settles a message
         self._most_body = 0
         """The largest body that RabbitMQ accepts, once known."""
         # The rest belongs to the I/O thread.
@@ -122,6 +121,9 @@ class ConfirmChannel:
         intervals until the timeout.
         """
         self._timeout_ms = timeout_ms
+        shielded(partial(self._connect, timeout_ms))
+
+    def _connect(self, timeout_ms: int) -> None:
         give_up_at = time.monotonic() + timeout_ms / 1000
         if not self._connecting.acquire(timeout=timeout_ms / 1000):
             raise self._unreachable(NO_ANSWER)
@@ -185,47 +187,57 @@ class ConfirmChannel:
         if len(message.body) > self._most_body > 0:
             raise refused(message, _too_large(message, self._most_body))
 
-    def send(self, message: UnconfirmedMessage) -> Future[int]:
-        """Sends the message after those sent before it, in the caller's place in the window; never blocks."""
+    def send(self, message: UnconfirmedMessage) -> None:
+        """Sends the message after those sent before it, once there is room in the window; never blocks.
+
+        Raises:
+            PublishFailed: the connection is gone.
+        """
         message.partition = message.route(self.topic)
-        self._unsettled.add(message)
-        if not self._connection.submit(lambda: self._write(message)):
-            self._settle(message, refused(message, "the connection is gone"))
-        return message.outcome
+        self.window.line.append(message)
+        if not self._connection.submit(self._let_in):
+            message.watched = message.withdrawn = True
+            message.ended.open()
+            raise refused(message, "the connection is gone")
 
-    def abandon(self, message: UnconfirmedMessage) -> bool:
-        """Withdraws a message whose `send` was interrupted. False if that had not begun to take its place."""
-        message.watched = True
-        if message in self._unsettled:
-            self.withdraw(message)
-            return True
-        return message.settled
+    def withdraw(self, message: UnconfirmedMessage) -> ServerError | None:
+        """Gives the message up for its caller, and returns why it has failed; None if its outcome is decided.
 
-    def withdraw(self, message: UnconfirmedMessage) -> None:
-        """Settles the message when its time is up, unless it is settled; any thread, even if the I/O thread hangs."""
-        with self._lock:
-            if message.settled:
-                return
-            message.settled = True
-        self._finish(message, self._why_late(message))
+        It is not sent from here on. The publisher's thread settles it, and may be held up. A signal handler may interrupt this.
+        """
+        message.watched = message.withdrawn = True
+        if message.settled:
+            return None
+        failure = self._why_late(message)
+        self._connection.submit(lambda: self._settle(message, failure))
+        return failure
+
+    def expire(self, message: UnconfirmedMessage) -> None:
+        """Settles the message if its time is up, even if the publisher's thread hangs. Not for users' threads."""
+        if self._decide(message):
+            self._finish(message, self._why_late(message))
 
     def wait_until_quiet(self, timeout_ms: int) -> bool:
-        """Waits until everything sent is settled; False on timeout. Blocks."""
+        """Waits until everything sent so far is settled; False on timeout. Blocks."""
         self._check_process()
-        with self._quiet:
-            return self._quiet.wait_for(lambda: not self._unsettled, timeout_ms / 1000)
+        self._connection.submit(self._let_in)  # an interrupted call may have left its message in the line
+        return not self.window.wait_until_settled(timeout_ms / 1000)
 
     def close(self) -> None:
         """Closes the connection; the outcome of unconfirmed messages stays unknown. Blocks."""
         if self.is_copy:
             return
-        atexit.unregister(self._end_with_program)
         self._closed = True
+        shielded(self._disconnect)
+
+    def _disconnect(self) -> None:
         self._closing.set()
         with self._connecting:
-            self._connection.close()
             self._closing.clear()
-            self._was_open, self._process = False, 0
+            if self._closed:  # otherwise it has been entered again, after an interrupted call
+                atexit.unregister(self._end_with_program)
+                self._connection.close()
+                self._was_open, self._process = False, 0
 
     def _end_with_program(self) -> None:
         """Runs at exit if the publisher was not closed.
@@ -234,11 +246,8 @@ class ConfirmChannel:
         """
         if self.is_copy:
             return
-        with self._quiet:
-            # A thread that keeps publishing does not keep the program from ending.
-            enough = self._settled + len(self._unsettled)
-            self._quiet.wait_for(lambda: not self._unsettled or self._settled >= enough, self._timeout_ms / 1000)
-            lost = len(self._unsettled)
+        self._connection.submit(self._let_in)
+        lost = self.window.wait_until_settled(self._timeout_ms / 1000)  # of what others publish meanwhile, none
         failure = self.failures.take()
         if lost:
             logger.error(
@@ -261,6 +270,8 @@ class ConfirmChannel:
             if not closed and not opened.done():
                 self._lanes = lanes
                 opened.set_result(None)
+                self._let_in()  # an interrupted call may have left its message in the line
+                self._let_in()  # an interrupted call may have left its message in the line
 
         self._connection.add_end_listener(ended)
         if opened.done():  # The connection is already gone.
@@ -317,10 +328,16 @@ class ConfirmChannel:
         self._reopening.discard(lane)
         self._write_held()
 
+    def _let_in(self) -> None:
+        for message in self.window.let_in():
+            self._write(message)
+
     def _write(self, message: UnconfirmedMessage) -> None:
         if message.settled:
             return
-        if self._reopening:
+        if message.withdrawn:
+            self._settle(message, self._why_late(message))
+        elif self._reopening:
             self._hold(message)
         elif not self._is_open:
             self._settle(message, refused(message, "the connection was lost before it could be sent"))
@@ -330,16 +347,19 @@ class ConfirmChannel:
             self._publish(message)
 
     def _hold(self, message: UnconfirmedMessage) -> None:
-        while self._held and self._held[0].settled:  # it was withdrawn, and the window has let in another
+        while self._held and self._held[0].settled:  # its time was up, and the window has let in another
             self._held.popleft()
         self._held.append(message)
 
     def _publish(self, message: UnconfirmedMessage) -> None:
         partition = message.route(self.topic)
-        with self._lock:  # Its owner may withdraw it on another thread.
-            if message.settled:
-                return
-            message.partition, message.written = partition, True
+        message.partition, message.written = partition, True
+        if (
+            message.settled or message.withdrawn
+        ):  # looked at last, as another thread marks it before it asks whether it was written
+            message.written = False
+            self._settle(message, self._why_late(message))
+            return
         message.number = next(self._numbers)
         lane = self._lanes[partition % len(self._lanes)]
         lane.confirms.sent(message)  # First: a failure ends the connection, which settles whatever was sent.
@@ -417,21 +437,32 @@ class ConfirmChannel:
         held, self._held = self._held, deque()
         for message in itertools.chain.from_iterable(it.confirms.abandon() for it in lanes):
             self._settle(message, unconfirmed(message, reason))
-        for message in [*(message for message, _ in self._returned_messages.take()), *held]:
+        for message in [
+            *(message for message, _ in self._returned_messages.take()),
+            *held,
+            *self.window.let_in(all_of_them=True),
+        ]:
             self._settle(message, refused(message, reason))
 
     # The rest is for any thread.
 
     def _settle(self, message: UnconfirmedMessage, error: ServerError | None) -> None:
-        with self._lock:
-            if message.settled:
-                return
-            message.settled = True
-        self._finish(message, error)
+        if self._decide(message):
+            self._finish(message, error)
+
+    def _decide(self, message: UnconfirmedMessage) -> bool:
+        with self._deciding:
+            was_settled, message.settled = message.settled, True
+        return not was_settled
 
     def _why_late(self, message: UnconfirmedMessage) -> ServerError:
         if message.written:
             return unconfirmed(message, "no confirm came in time")
+        if not message.is_inside and self.window.is_full:
+            return refused(
+                message,
+                "the window was full of messages that RabbitMQ has not confirmed. Is it blocking publishers, short of memory or disk space?",
+            )
         if self._returned_messages:
             return refused(message, "its topic is being grown, and that takes longer")
         if self._connection.blocked:
@@ -441,7 +472,9 @@ class ConfirmChannel:
         )
 
     def _finish(self, message: UnconfirmedMessage, error: ServerError | None) -> None:
-        self.window.leave()
+        self.window.leave(message)  # first: a callback may publish the next one
+        if self.window.line:
+            self._connection.submit(self._let_in)
         if error is not None and not message.watched:
             self.failures.add(message.outcome, error)
         try:
@@ -450,12 +483,7 @@ class ConfirmChannel:
             else:
                 message.outcome.set_exception(error)
         finally:  # whatever its callbacks raise
-            with self._quiet:
-                self._unsettled.discard(message)
-                self._settled += 1
-                self._quiet.notify_all()
-            if message.waited_for is not None:
-                message.waited_for.release()
+            self.window.settled(message)
 
 
 def _ms_until(moment: float) -> int:

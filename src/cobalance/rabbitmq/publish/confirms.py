@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import takewhile
-from threading import Lock
 
 import attrs
 
@@ -12,6 +11,7 @@ from cobalance.errors import PublishFailed
 from cobalance.rabbitmq.model.encoding import Encoded
 from cobalance.rabbitmq.model.outcomes import Outcome
 from cobalance.rabbitmq.model.topic import Topic
+from cobalance.threads.gate import Gate
 
 
 @attrs.define(eq=False)
@@ -37,10 +37,14 @@ class UnconfirmedMessage:
     """Handed to the connection: from here on only the broker knows the outcome."""
     settled: bool = False
     """The outcome is decided."""
-    waited_for: Lock | None = attrs.field(default=None, repr=False)
-    """Held until the outcome is there. Who waits on the future itself holds its condition for a moment, and a signal handler that
-    raises just then leaves it held for ever: the publisher's thread would wait for it.
-    """
+    withdrawn: bool = False
+    """Its caller does not wait for it any more, so it is not handed over from here on."""
+    is_inside: bool = False
+    """It was given a place in the window."""
+    entry: Gate | None = attrs.field(default=None, repr=False)
+    """Opens when it is given its place, if its caller waits for that."""
+    ended: Gate = attrs.field(factory=Gate, repr=False)
+    """Opens when its outcome has been told."""
 
 
 class Confirms:

@@ -46,7 +46,7 @@ class Publishing:
         self._open = [sent]  # whoever takes it ends it
 
     def follow(self, message: UnconfirmedMessage) -> None:
-        """It has its place in the window and is about to be sent."""
+        """It is sent once it has a place in the window."""
         self._message = message
         message.outcome.add_done_callback(self._settled)
 
@@ -55,7 +55,8 @@ class Publishing:
 
     def _end(self, error: BaseException | None) -> None:
         with suppress(IndexError):
-            self._open.pop().ended(self._message, error)
+            sent, message = self._open.pop(), self._message
+            sent.ended(message if message is not None and message.is_inside else None, error)
 
     def __enter__(self) -> Self:
         return self

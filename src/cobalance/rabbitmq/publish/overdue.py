@@ -37,17 +37,19 @@ class Overdue:
             while self._begun and self._begun[0][1]() is None:
                 self._begun.popleft()
             self._begun.append(begun)
-            first, self._running = not self._running, True
-        if first:
+        if not self._running:
             try:
                 threading.Thread(target=self._run, name="cobalance overdue", daemon=True).start()
             except RuntimeError:
-                with self._lock:  # the next one asks for a thread again
-                    self._running = False
+                with self._lock:
                     self._begun.remove(begun)
                 raise
 
     def _run(self) -> None:
+        with self._lock:
+            if self._running:  # two calls asked for a thread
+                return
+            self._running = True
         while (sleep_s := self._next_s()) is not None:
             time.sleep(sleep_s)  # anything begun meanwhile has more time than this
             for it, end in self._take_overdue():

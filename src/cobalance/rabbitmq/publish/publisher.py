@@ -1,9 +1,7 @@
 """Publishes keyed messages to a topic, each confirmed by the broker."""
 
 import logging
-import threading
-import time
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
 from typing import Literal, Self, Unpack, get_args
@@ -17,7 +15,6 @@ from cobalance.rabbitmq.model.encoding import Body
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.options import check_options
 from cobalance.rabbitmq.publish.confirm_channel import ConfirmChannel
-from cobalance.rabbitmq.publish.confirms import UnconfirmedMessage
 from cobalance.rabbitmq.publish.envelopes import Envelopes, Headers, Key, Properties
 from cobalance.rabbitmq.publish.metering import Publishing, PublishMeter
 from cobalance.rabbitmq.publish.overdue import Overdue
@@ -162,15 +159,23 @@ class Publisher(_Publishing):
             self._channel.open(self._timeout_ms)
         self._channel.check(message)
         message.watched = wait
-        if not wait:
-            return self._send(message, metered)
-        message.waited_for = confirmed = threading.Lock()
-        confirmed.acquire()
-        outcome = self._send(message, metered)
-        if not confirmed.acquire(timeout=self._timeout_ms / 1000):
+        patience_s = self._timeout_ms / 1000
+        try:
+            self._channel.send(message)
+            if metered is not None:
+                metered.follow(message)
+            in_time = (
+                message.ended.wait(patience_s) if wait else self._channel.window.wait_for_room(message, patience_s)
+            )
+            failure = None if in_time else self._channel.withdraw(message)
+        except BaseException:  # A signal handler may raise anywhere in here, and may not be the last.
             self._channel.withdraw(message)
-        outcome.result()
-        return outcome
+            raise
+        if failure is not None:
+            raise failure
+        if wait:
+            message.outcome.result()
+        return message.outcome
 
     def flush(self) -> bool:
         """Waits until the outcome of everything published is known; False on timeout.
@@ -199,23 +204,6 @@ class Publisher(_Publishing):
             raise failure
         if failure is not None:
             logger.error("%s", failure)
-
-    def _send(self, message: UnconfirmedMessage, metered: Publishing | None) -> Future[int]:
-        """A signal handler may raise anywhere in here: then the message is not waited for, and takes no place."""
-        turn: Future[None] = Future()
-        give_up_at = time.monotonic() + self._timeout_ms / 1000
-        try:
-            self._channel.window.enter(turn=turn)
-            turn.result(self._timeout_ms / 1000)
-            if metered is not None:
-                metered.follow(message)
-            return self._channel.send(message)
-        except BaseException as error:
-            if not self._channel.abandon(message):
-                self._channel.window.give_up(turn)
-            if isinstance(error, TimeoutError) and time.monotonic() >= give_up_at:
-                raise _no_room(self._timeout_ms) from None
-            raise
 
 
 class AsyncPublisher(_Publishing):
@@ -275,19 +263,17 @@ class AsyncPublisher(_Publishing):
         if not self._channel.ready:
             await self._open()
         self._channel.check(message)
-        await self._enter()
         try:
-            self._overdue.watch(message, self._channel.withdraw)
+            self._overdue.watch(message, self._channel.expire)
         except RuntimeError as error:
-            self._channel.window.leave()
             raise _no_thread(error) from None
+        self._channel.send(message)
         if metered is not None:
             metered.follow(message)
-        outcome = self._channel.send(message)
         try:
-            return await self._here().result_of(outcome)
+            return await self._here().result_of(message.outcome)
         finally:
-            if not outcome.done():  # cancelled
+            if not message.outcome.done():  # cancelled
                 self._channel.withdraw(message)
 
     async def aclose(self) -> None:
@@ -306,23 +292,6 @@ class AsyncPublisher(_Publishing):
             crossing = self._crossing = Crossing()
         return crossing
 
-    async def _enter(self) -> None:
-        turn = self._channel.window.enter()
-        if turn.done():  # A cancel scope costs more than the rest of this.
-            return
-        try:
-            self._overdue.watch(turn, Future.cancel)
-        except RuntimeError as error:
-            self._channel.window.give_up(turn)
-            raise _no_thread(error) from None
-        try:
-            await self._here().result_of(turn)
-        except CancelledError:
-            raise _no_room(self._timeout_ms) from None
-        except anyio.get_cancelled_exc_class():
-            self._channel.window.give_up(turn)
-            raise
-
 
 def _check(url: str, topic: Topic | str, **options: object) -> None:
     if isinstance(topic, str):
@@ -335,12 +304,4 @@ def _check(url: str, topic: Topic | str, **options: object) -> None:
 def _no_thread(error: RuntimeError) -> PublishFailed:
     return PublishFailed(
         f"A message was not sent, since nothing would watch its timeout: {error}.", outcome="not_executed"
-    )
-
-
-def _no_room(timeout_ms: int) -> PublishFailed:
-    return PublishFailed(
-        f"A message was not sent: for {timeout_ms} ms the window was full of messages that RabbitMQ has not confirmed. Is it blocking "
-        "publishers, short of memory or disk space?",
-        outcome="not_executed",
     )
