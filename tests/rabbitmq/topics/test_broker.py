@@ -11,6 +11,8 @@ import attrs
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
+from pika.exceptions import StreamLostError
+from tests.consumers import new_topic
 from tests.names import unique
 from tests.rabbitmq.topics.dying import dying
 
@@ -47,7 +49,8 @@ from cobalance.rabbitmq import (
 from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT
 from cobalance.rabbitmq.streams.extent import streams_among
 from cobalance.rabbitmq.topics.admin import connected
-from cobalance.rabbitmq.topics.broker import check_topic, open_layout, readable_queues
+from cobalance.rabbitmq.topics.broker import check_topic, find_topic, open_layout, readable_queues
+from cobalance.rabbitmq.wire.pika_internals import PatientConnection
 
 
 @contextmanager
@@ -465,3 +468,58 @@ def test_impossible_topics(make: object) -> None:
     """They are refused before any broker is contacted."""
     with pytest.raises(UsageError):
         make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("is_grown", [False, True])
+def test_a_large_topic_is_found_in_few_round_trips(
+    is_grown: bool, amqp_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where RabbitMQ is far away, a publisher would not get through if each queue took one."""
+    trips = {}
+    with monkeypatch.context() as patch:
+        waits = count()
+        patch.setattr(PatientConnection, "_flush_output", counted(PatientConnection._flush_output, waits))
+        for partitions in (3, 150):
+            with new_topic(amqp_url, 2 if is_grown else partitions) as topic:
+                if is_grown:
+                    grow_topic(amqp_url, topic.name, partitions)
+                before = next(waits)
+                assert find_topic(amqp_url, topic.name).partitions == partitions
+                assert check_topic(amqp_url, topic).partitions == partitions
+                trips[partitions] = next(waits) - before
+    assert trips[150] < trips[3] + 20
+
+
+def counted(function: Callable[..., Any], calls: Iterator[int]) -> Callable[..., Any]:
+    """The function, whose calls are counted."""
+
+    def call(*args: Any, **options: Any) -> Any:
+        next(calls)
+        return function(*args, **options)
+
+    return call
+
+
+def test_queues_are_found_by_number(amqp_url: str) -> None:
+    """Single ones may be missing, and names may be so long that RabbitMQ does not tell them in full."""
+    numbers = [*range(70), 72, 75, 84]
+    for prefix in ("found", "f" * 245):
+        with channel(amqp_url) as declaring:
+            for number in numbers:
+                declaring.queue_declare(f"{prefix}-{number}", exclusive=False, auto_delete=False)
+            with connected(amqp_url) as admin:
+                assert list(admin.partition_numbers(prefix)) == numbers
+            for number in [*numbers, 76]:
+                declaring.queue_delete(f"{prefix}-{number}")
+
+
+def test_a_lookup_takes_no_longer_than_it_is_allowed(amqp_url: str) -> None:
+    """Although each answer comes in time."""
+    with new_topic(amqp_url, 1) as topic, connected(amqp_url, 60_000, in_all=True) as admin:
+        admin._connection.give_up_at = 0.0
+        with pytest.raises(StreamLostError):
+            admin.exists(topic.queue_names[0])
+    with pytest.raises(Unreachable, match=r"had not answered all .* allow it more time"):  # noqa: PT012, SIM117
+        with connected(amqp_url, 1_000, in_all=True) as admin:
+            while True:
+                admin.exists("none")

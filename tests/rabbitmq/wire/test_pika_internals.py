@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pika import BasicProperties, BlockingConnection, SelectConnection, URLParameters, spec
 from pika.adapters.select_connection import EPollPoller, IOLoop
 from pika.channel import Channel
-from pika.exceptions import InvalidFrameError, StreamLostError
+from pika.exceptions import ChannelClosedByBroker, InvalidFrameError, StreamLostError
 from pika.frame import Body, Frame, Header, Heartbeat, Method
 from tests.faults.proxy import proxy_to
 from tests.names import unique
@@ -30,6 +30,7 @@ from cobalance.rabbitmq.wire.pika_internals import (
     calling_back,
     close_loop,
     frame_max,
+    look_for_all,
 )
 
 WAIT_S = 60
@@ -280,3 +281,14 @@ def test_a_loop_without_a_selector_is_closed_all_the_same(monkeypatch: pytest.Mo
     waker = loop._poller._w_interrupt  # type: ignore[attr-defined]
     close_loop(loop)
     assert waker.fileno() == -1
+
+
+def test_queues_that_are_looked_for_in_one_round_trip(amqp_url: str) -> None:
+    """RabbitMQ closes the channel over the first that does not exist, and names it."""
+    with connected(amqp_url) as admin, admin.channel("all") as channel:
+        names = [unique("looked-for") for _ in range(3)]
+        for name in names:
+            channel.queue_declare(name, exclusive=True)
+        look_for_all(channel, names)
+        with pytest.raises(ChannelClosedByBroker, match="no queue 'missing-1'"):
+            look_for_all(channel, [names[0], "missing-1", "missing-2", names[1]])

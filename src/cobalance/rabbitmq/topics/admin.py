@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import count
+from itertools import takewhile
 from typing import TypeVar
 
 from pika import exceptions as pika_errors
@@ -29,13 +31,19 @@ from cobalance.rabbitmq.wire.failures import (
 )
 from cobalance.rabbitmq.wire.hosts import first_that_works
 from cobalance.rabbitmq.wire.parameters import connection_parameters
-from cobalance.rabbitmq.wire.pika_internals import PatientConnection, bare_close_blocking
+from cobalance.rabbitmq.wire.pika_internals import PatientConnection, bare_close_blocking, look_for_all
 from cobalance.rabbitmq.wire.pika_log import our_connection
 
 DIRECT = ExchangeType("direct")
 
 LOOK_AHEAD = 8
 """AMQP cannot list queues: if a number is missing, this many more are checked before the topic is taken to end."""
+
+AT_ONCE, MOST_AT_ONCE = 64, 1024
+"""How many queues are looked for in one round trip: ever more, while all of them exist."""
+
+NO_QUEUE = re.compile("no queue '(.*)' in vhost")
+"""What RabbitMQ says of a queue that does not exist, unless a long name is cut off."""
 
 MAX_ATTEMPTS = 40
 """Reading a declaration takes one attempt per argument that differs from the default; RabbitMQ knows fewer."""
@@ -50,30 +58,37 @@ T = TypeVar("T")
 
 
 @contextmanager
-def connected(url: str, timeout_ms: int = 10_000) -> Iterator[Admin]:
+def connected(url: str, timeout_ms: int = 10_000, *, in_all: bool = False) -> Iterator[Admin]:
     """A connection for the length of a ``with``; raises if it cannot be made or is lost.
 
     The timeout applies to connecting and then to each answer, so a server that accepts connections and says nothing
-    blocks no one.
+    blocks no one; or, `in_all`, to everything that is asked.
     """
     with our_connection():
-        yield from _connected(url, timeout_ms)
+        yield from _connected(url, timeout_ms, time.monotonic() + timeout_ms / 1000 if in_all else math.inf)
 
 
-def _connected(url: str, timeout_ms: int) -> Iterator[Admin]:
+def _connected(url: str, timeout_ms: int, give_up_at: float) -> Iterator[Admin]:
     connection, where = first_that_works(
         url, lambda single, share_ms: _connect(single, share_ms, timeout_ms), timeout_ms
     )
+    connection.give_up_at = give_up_at
     try:
         yield Admin(connection, where)
     except pika_errors.AMQPConnectionError as error:
+        if time.monotonic() >= give_up_at:
+            raise Unreachable(
+                f"RabbitMQ at {where}: no answer in time: it had not answered all that it was asked within {timeout_ms} ms. If it is slow or far away, "
+                "allow it more time.",
+                outcome="unknown",
+            ) from None
         reason = loss_reason(error)
         raise Unreachable(
             f"RabbitMQ at {where} was lost while it was being asked: {reason}.", outcome="unknown"
         ) from None
     finally:
         if connection.is_open:
-            connection.patience_s = min(connection.patience_s, FAREWELL_S)
+            connection.patience_s, connection.give_up_at = min(connection.patience_s, FAREWELL_S), math.inf
             with suppress(pika_errors.AMQPError):  # an unanswered close does not undo anything
                 connection.close()
         connection.free()
@@ -281,15 +296,27 @@ class Admin:
 
     def partition_numbers(self, topic: str) -> Iterator[int]:
         """The partitions that exist, in order."""
-        missed = 0
-        for number in count():
-            if self.exists(f"{topic}-{number}"):
-                missed = 0
-                yield number
-            else:
-                missed += 1
-            if missed > LOOK_AHEAD:
-                return
+        missed, first, many = 0, 0, AT_ONCE
+        while missed <= LOOK_AHEAD:
+            there = self._existing([f"{topic}-{number}" for number in range(first, first + many)])
+            yield from range(first, first + there)
+            missed = 0 if there == many else 1 if there else missed + 1
+            first += there + (there < many)
+            many = min(2 * many, MOST_AT_ONCE) if there == many else AT_ONCE if there else LOOK_AHEAD
+
+    def _existing(self, queues: list[str]) -> int:
+        """How many of these exist before the first that does not."""
+        channel = self._connection.channel()
+        try:
+            look_for_all(channel, queues)
+        except pika_errors.ChannelClosedByBroker as error:
+            said = NO_QUEUE.search(error.reply_text)
+            named = said[1] if said and said[1] in queues else ""
+            if error.reply_code != 404 or is_unavailable(error):
+                raise _failure(error, named or queues[0]) from None
+            return queues.index(named) if named else sum(1 for _ in takewhile(self.exists, queues))
+        channel.close()
+        return len(queues)
 
     def require_exchange(self, name: str) -> None:
         """Raises TopicMissing unless the exchange exists."""

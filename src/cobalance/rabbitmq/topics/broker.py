@@ -249,7 +249,7 @@ def check_topic(url: str, topic: Topic, *, timeout_ms: int = 10_000) -> Topic:
         TopicMissing, QueueMissing, TopicMismatch: there is no such topic.
     """
     _check_kinds(url, topic)
-    with connected(url, timeout_ms) as admin:
+    with connected(url, timeout_ms, in_all=True) as admin:
         _require_complete(admin, topic)
         current = current_layout(admin, topic)
         last = current.queue_names[-1]
@@ -301,7 +301,7 @@ def find_topic(url: str, name: str, *, timeout_ms: int = 10_000) -> Topic:
 
     Unlike `read_topic` it needs no permission to configure queues, and does not learn their type.
     """
-    with connected(url, timeout_ms) as admin:
+    with connected(url, timeout_ms, in_all=True) as admin:
         return _find(admin, name)
 
 

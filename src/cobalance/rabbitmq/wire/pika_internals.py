@@ -1,8 +1,10 @@
-"""The ten places that touch pika's private parts, each pinned by a test."""
+"""The eleven places that touch pika's private parts, each pinned by a test."""
 
+import math
 import struct
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -30,6 +32,15 @@ def bare_close_blocking(channel: BlockingChannel) -> None:
     """As :func:`bare_close`, and returns once it is closed. pika would reject what it has not handed out yet."""
     bare_close(channel._impl)  # type: ignore[attr-defined]  # noqa: SLF001
     channel._flush_output(lambda: channel.is_closed)  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def look_for_all(channel: BlockingChannel, queues: Sequence[str]) -> None:
+    """Asks for queues in one round trip: RabbitMQ answers only the last question, or closes the channel over the first
+    queue that does not exist.
+    """
+    for queue in queues[:-1]:
+        channel._impl.queue_declare(queue, passive=True)  # type: ignore[attr-defined]  # noqa: SLF001 -- with no callback
+    channel.queue_declare(queues[-1], passive=True)
 
 
 def drop(connection: SelectConnection) -> None:
@@ -69,11 +80,14 @@ class PatientConnection(BlockingConnection):
 
     def __init__(self, parameters: URLParameters, patience_s: float) -> None:
         self.patience_s = patience_s
+        self.give_up_at = math.inf
+        """When it ends in any case if an answer is waited for, by `time.monotonic`."""
         super().__init__(parameters, QuickConnection)  # type: ignore[arg-type]  # which it calls
 
     def _flush_output(self, *waiters: Callable[[], bool]) -> None:
         loop = self._impl.ioloop
-        end = loop.call_later(self.patience_s, self._end)
+        left_s = min(self.patience_s, max(0.0, self.give_up_at - time.monotonic()))
+        end = loop.call_later(left_s, self._end)
         try:
             super()._flush_output(*waiters)  # type: ignore[misc]
         finally:
