@@ -499,7 +499,8 @@ def test_a_failure_on_the_way_to_the_connection(amqp_url: str, topic: Topic) -> 
         def fail(*_: object, **__: object) -> None:
             raise RuntimeError("no memory")
 
-        publisher._channel._lanes[0].channel.basic_publish = fail  # type: ignore[method-assign]
+        for lane in publisher._channel._lanes:
+            lane.channel.basic_publish = fail  # type: ignore[method-assign]
         broken, next_one = [publisher.publish("a", b"x", wait=False) for _ in range(2)]
         assert "no memory" in str(broken.exception(WAIT_S))
         next_one.exception(WAIT_S)

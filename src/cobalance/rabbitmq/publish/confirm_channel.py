@@ -1,6 +1,6 @@
 """The publishing side of a connection: a channel in confirm mode, reopened when it is lost.
 
-On RabbitMQ 3, each stream has a channel of its own. When a stream gets another leader, RabbitMQ sends it again what was
+On RabbitMQ 3, each partition that may be a stream has a channel of its own. When a stream gets another leader, RabbitMQ sends it again what was
 not confirmed, but under the numbers of the channel's confirms instead of the stream's own. On a channel to several
 streams those are higher, so it takes what follows for repeated: it confirms and drops it.
 """
@@ -29,7 +29,7 @@ from cobalance.rabbitmq.publish.confirms import Confirms, UnconfirmedMessage, re
 from cobalance.rabbitmq.publish.rerouting import Returned, newer_layout
 from cobalance.rabbitmq.publish.window import Window
 from cobalance.rabbitmq.topics.broker import check_topic, find_topic
-from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.rabbitmq.wire.connection import COUNTED_MS, BrokerConnection
 from cobalance.rabbitmq.wire.failures import loss_reason, too_large
 from cobalance.threads.gate import shielded
 
@@ -68,11 +68,11 @@ class ConfirmChannel:
         """The largest body that RabbitMQ accepts, once known."""
         # The rest belongs to the I/O thread.
         self._lanes: list[Lane] = []  # empty unless all are open
-        self._numbers = itertools.count()
+        self._numbers = itertools.count(1)
         self._held: deque[UnconfirmedMessage] = deque()
         self._returned_messages = Returned()
         self._looking = False
-        self._reopening: set[Lane] = set()
+        self._opening: set[Lane] = set()  # those that are not open yet, or not again
         self._timeout_ms = 30_000
 
     @property
@@ -102,7 +102,7 @@ class ConfirmChannel:
     def ready(self) -> bool:
         """Whether it is connected, as far as we know."""
         self._check_usable()
-        return bool(self._reopening) or self._is_open
+        return bool(self._opening) or self._is_open
 
     @property
     def _is_open(self) -> bool:
@@ -282,8 +282,9 @@ class ConfirmChannel:
             self._open_lane(lane, ready, ended)
 
     def _lanes_wanted(self) -> int:
-        may_be_streams = self.topic.queue_type == "stream" or isinstance(self._asked_for, str)  # a name tells no type
-        if not may_be_streams or not self._connection.server_version.startswith(AFFECTED):
+        """AMQP does not tell what a queue is, nor does a topic that was given by name, or without its type."""
+        is_of_quorum_queues = isinstance(self._asked_for, Topic) and self._asked_for.queue_type == "quorum"
+        if is_of_quorum_queues or not self._connection.server_version.startswith(AFFECTED):
             return 1
         wanted, allowed = self.topic.partitions, self._connection.channels_allowed
         if not allowed or allowed >= wanted:
@@ -304,28 +305,41 @@ class ConfirmChannel:
             if (sizes := too_large(error)) is None:
                 ended(loss_reason(error))
             else:
-                self._reopen(lane, *sizes, ended)
+                self._replace(lane, *sizes)
 
         lane.channel, lane.confirms = self._connection.open_channel(opened), Confirms()
         lane.channel.add_on_close_callback(closed)
 
-    def _reopen(self, lane: Lane, size: int, most: int, ended: Callable[[str], None]) -> None:
+    def _replace(self, lane: Lane, size: int, most: int) -> None:
         """Opens another channel after a message was too large, and sends again what was not taken after it."""
-        self._reopening.add(lane)
-        self._lanes = [*self._lanes]  # A layout that is being looked for comes too late.
-        self._looking, self._most_body = False, most
+        self._opening.add(lane)
+        self._most_body = most
         sent = lane.confirms.abandon()
         place = next((at for at, message in enumerate(sent) if len(message.body) == size), len(sent))
         for message in sent[:place]:
             self._settle(message, unconfirmed(message, "its channel was closed over another one"))
         for message in sent[place : place + 1]:
             self._settle(message, refused(message, _too_large(message, most)))
-        again = [*(message for message, _ in self._returned_messages.take()), *sent[place + 1 :]]
-        self._held.extendleft(reversed(again))
-        self._open_lane(lane, self._reopened, ended)
+        for message in sent[place + 1 :]:
+            message.written = False
+        self._hold_again(sent[place + 1 :])
+        self._connection.call_later(COUNTED_MS, lambda: self._open_again(lane))
+        self._look_for_layout()
 
-    def _reopened(self, lane: Lane) -> None:
-        self._reopening.discard(lane)
+    def _open_again(self, lane: Lane) -> None:
+        if lane in self._opening and self._connection.is_open:
+            self._open_lane(lane, self._opened, self._lost)
+
+    def _open_more(self) -> None:
+        """Opens the channels that a topic with more partitions needs. Nothing is in flight."""
+        more = [Lane() for _ in range(self._lanes_wanted() - len(self._lanes))]
+        self._lanes = [*self._lanes, *more]
+        self._opening.update(more)
+        for lane in more:
+            self._open_lane(lane, self._opened, self._lost)
+
+    def _opened(self, lane: Lane) -> None:
+        self._opening.discard(lane)
         self._write_held()
 
     def _let_in(self) -> None:
@@ -335,9 +349,10 @@ class ConfirmChannel:
     def _write(self, message: UnconfirmedMessage) -> None:
         if message.settled:
             return
+        message.number = message.number or next(self._numbers)
         if message.withdrawn:
             self._settle(message, self._why_late(message))
-        elif self._reopening:
+        elif self._opening:
             self._hold(message)
         elif not self._is_open:
             self._settle(message, refused(message, "the connection was lost before it could be sent"))
@@ -345,6 +360,10 @@ class ConfirmChannel:
             self._hold(message)
         else:
             self._publish(message)
+
+    def _hold_again(self, messages: list[UnconfirmedMessage]) -> None:
+        """Keeps messages that were sent in vain, in the order of the calls, in which they are sent again."""
+        self._held = deque(sorted([*messages, *self._held], key=lambda it: it.number))
 
     def _hold(self, message: UnconfirmedMessage) -> None:
         while self._held and self._held[0].settled:  # its time was up, and the window has let in another
@@ -360,7 +379,6 @@ class ConfirmChannel:
             message.written = False
             self._settle(message, self._why_late(message))
             return
-        message.number = next(self._numbers)
         lane = self._lanes[partition % len(self._lanes)]
         lane.confirms.sent(message)  # First: a failure ends the connection, which settles whatever was sent.
         routing_key = self.topic.routing_key(partition)
@@ -421,7 +439,8 @@ class ConfirmChannel:
         else:
             logger.info("topic %s has %d partitions now", found.name, found.partitions)
             self._topic = found
-            self._held.extendleft(message for message, _ in reversed(returned))
+            self._hold_again([message for message, _ in returned])
+            self._open_more()
         self._write_held()
 
     def _returned(self, lane: Lane, method: Basic.Return, properties: BasicProperties, _: bytes) -> None:
@@ -433,7 +452,7 @@ class ConfirmChannel:
 
     def _lost(self, reason: str) -> None:
         lanes, self._lanes = self._lanes, []
-        self._looking, self._reopening = False, set()
+        self._looking, self._opening = False, set()
         held, self._held = self._held, deque()
         for message in itertools.chain.from_iterable(it.confirms.abandon() for it in lanes):
             self._settle(message, unconfirmed(message, reason))
