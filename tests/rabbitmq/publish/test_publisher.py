@@ -688,3 +688,13 @@ def test_closing_waits_for_confirms(amqp_url: str, topic: Topic) -> None:
     with Publisher(amqp_url, topic) as publisher:
         futures = [publisher.publish("a", b"x", wait=False) for _ in range(500)]
     assert all(future.result(0) == topic.partition_of("a") for future in futures)
+
+
+def test_a_lookup_that_leaves_no_time_to_connect(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says so, besides what became of the rest."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"amqp://guest:guest@127.0.0.1:{silent.getsockname()[1]}/"
+        publisher = Publisher(url, topic, timeout_ms=200)
+        monkeypatch.setattr(publisher._channel, "_find_topic", lambda ms: threading.Event().wait(ms / 1000) or topic)
+        with pytest.raises(Unreachable, match=r"Looking up topic publisher\.orders had taken \d\.\d s of the timeout"):
+            publisher.publish("a", b"x")

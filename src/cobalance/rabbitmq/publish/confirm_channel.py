@@ -147,8 +147,17 @@ class ConfirmChannel:
 
     def _open(self, give_up_at: float) -> None:
         self._connection.close()  # The channel may be gone while the connection is not.
+        begun = time.monotonic()
         self._topic = self._find_topic(_ms_until(give_up_at))
-        self._connection.connect(_ms_until(give_up_at))
+        looked_s = time.monotonic() - begun
+        try:
+            self._connection.connect(_ms_until(give_up_at))
+        except Unreachable as error:
+            if time.monotonic() < give_up_at:
+                raise
+            raise Unreachable(
+                f"{error} Looking up topic {self.topic.name} had taken {looked_s:.1f} s of the timeout."
+            ) from None
         opened: Future[CobalanceError | None] = Future()
         if not self._connection.submit(lambda: self._open_lanes(opened)):
             opened.set_result(self._unreachable("the connection was lost as soon as it was made"))
