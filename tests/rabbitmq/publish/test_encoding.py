@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
+from itertools import count
 from typing import Any
 
 import pytest
@@ -120,3 +121,17 @@ def test_what_wraps_pikas_channels_may_look_and_changes_nothing() -> None:
     encoded.headers = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
     assert encoded.encode() == before
     assert encode_properties(BasicProperties(), None).headers is None
+
+
+def test_a_signal_handler_that_raises_while_headers_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error is raised, and the headers are not blamed."""
+    encode, attempts = BasicProperties.encode, count()
+
+    def interrupted(properties: BasicProperties) -> Any:
+        if not next(attempts):
+            raise ZeroDivisionError("from a handler")
+        return encode(properties)
+
+    monkeypatch.setattr(BasicProperties, "encode", interrupted)
+    with pytest.raises(ZeroDivisionError):
+        encode_properties(BasicProperties(), {"kind": "order"})

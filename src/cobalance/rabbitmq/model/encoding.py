@@ -76,9 +76,21 @@ def encode_properties(properties: BasicProperties, headers: Mapping[str, Any] | 
             _check_copies(name, headers[name])
     try:
         return Encoded(properties)
-    except Exception:  # noqa: BLE001 -- pika raises whatever its encoding trips over, RecursionError included
+    except Exception:
+        # pika raises whatever its encoding trips over, RecursionError included, and trips over it every time. A signal
+        # handler's error comes once.
+        if _can_encode(properties):
+            raise
         unfit = _unfit("headers", properties.headers, _DEPTH)
     raise UsageError(f"the {unfit}. {_HOLDS}.")  # Outside the except block: pika's message may quote the value.
+
+
+def _can_encode(properties: BasicProperties) -> bool:
+    try:
+        Encoded(properties)
+    except Exception:  # noqa: BLE001 -- see above
+        return False
+    return True
 
 
 def _check_copies(name: str, keys: object) -> None:
