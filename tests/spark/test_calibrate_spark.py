@@ -40,7 +40,7 @@ TRUTH = Churn(
     messages_per_s=2.0,
 )
 SETTINGS = GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=1_000, revocation_timeout_ms=10_000)
-"""Many drains are cut short, but sessions outlast most pauses: see sims/cobalance_sims/README.md for the bias otherwise."""
+"""Many drains are cut short, and sessions outlast most pauses; test_round_trip.py has the defaults that are shipped."""
 
 
 @attrs.frozen

@@ -5,20 +5,16 @@ from __future__ import annotations
 import attrs
 
 from cobalance.errors import CobalanceError
-from cobalance_sims.calibrate import durations, handling, of_group, of_work, pauses
+from cobalance_sims.calibrate import handling, of_group, of_work, pauses
 from cobalance_sims.calibrate.deploys import Turnover, sort_out
 from cobalance_sims.calibrate.durations import Durations
 from cobalance_sims.calibrate.handling import HandlingTimes
 from cobalance_sims.calibrate.membership import SessionHistory, membership
 from cobalance_sims.calibrate.parameter import Basis, Parameter
 from cobalance_sims.calibrate.pauses import Pauses
-from cobalance_sims.calibrate.sample import DurationSample
 from cobalance_sims.calibrate.tallies import Tallies
 from cobalance_sims.simulate.churn import Churn
 from cobalance_sims.simulate.distributions import LogNormal
-
-ENOUGH_OF_ONE = 50
-"""With this many exact drains, a resource gets a distribution of its own, besides the one of all together."""
 
 
 class NothingToCalibrate(CobalanceError):
@@ -41,7 +37,7 @@ class Calibration:
     turnover: Turnover
     drains: Durations
     drains_of: dict[str, Durations]
-    """Resources with enough drains of their own."""
+    """Resources that drain otherwise than all others together."""
     handling: HandlingTimes
     pauses: Pauses
     parameters: list[Parameter]
@@ -81,8 +77,7 @@ def calibrate(
             "No event tells of a member, so there is nothing to calibrate. Were these the right group and time?"
         )
     turnover = sort_out(group, session_timeout_ms, heartbeat_interval_ms)
-    drains = durations.describe(sum(tallies.drains.values(), DurationSample()))
-    own = {resource: durations.describe(it) for resource, it in tallies.drains.items() if it.count >= ENOUGH_OF_ONE}
+    drains, own = of_work.apart(tallies.drains)
     handled = handling.describe(tallies.handlers.values())
     length = base.pause_ms if isinstance(base.pause_ms, LogNormal) else LogNormal(base.pause_ms.quantile(0.5), 1.0)
     late = pauses.with_returns(tallies.late, tallies.returns, session_timeout_ms, heartbeat_interval_ms)
@@ -95,6 +90,7 @@ def calibrate(
         *of_work.drains(drains, own, base),
         *of_work.messages(handled, base),
         of_work.prefetch(prefetch, base),
+        *of_group.untold(base),
     ]
     return Calibration(
         name=name,

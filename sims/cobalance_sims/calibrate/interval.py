@@ -38,14 +38,14 @@ def short(number: float) -> str:
     return f"{number:.3g}"
 
 
-def poisson(count: int, exposure: float) -> Interval:
+def poisson(count: int, exposure: float, z: float = Z95) -> Interval:
     """The rate of something that happened ``count`` times, per unit of exposure, which is above 0.
 
     The bounds are Byar's, within one percent of the exact ones, and hold for a count of 0 as well.
     """
-    low = count * (1 - 1 / (9 * count) - Z95 / (3 * math.sqrt(count))) ** 3 if count else 0.0
+    low = count * (1 - 1 / (9 * count) - z / (3 * math.sqrt(count))) ** 3 if count else 0.0
     more = count + 1
-    high = more * (1 - 1 / (9 * more) + Z95 / (3 * math.sqrt(more))) ** 3
+    high = more * (1 - 1 / (9 * more) + z / (3 * math.sqrt(more))) ** 3
     return Interval(count, max(low, 0.0), high).scaled(1 / exposure)
 
 

@@ -47,6 +47,17 @@ class ProcessStart:
     at_ms: int
 
 
+@attrs.frozen
+class RunSpan:
+    """The observation of one run."""
+
+    run: str
+    from_ms: int
+    to_ms: int
+    members: int
+    """At its beginning."""
+
+
 @attrs.frozen(kw_only=True)
 class SessionHistory:
     """All ends and starts, in the order of time."""
@@ -56,6 +67,9 @@ class SessionHistory:
     member_hours: float
     starts: list[ProcessStart]
     ends: list[SessionEnd]
+    spans: list[RunSpan] = attrs.field(factory=list)
+    capacities: dict[int, float] = attrs.field(factory=dict)
+    """Capacity → the hours that members with it were there."""
 
     @property
     def mean_members(self) -> float:
@@ -89,7 +103,23 @@ def membership(lives: Iterable[Life], windows: Iterable[Observation]) -> Session
         member_hours=there_ms / HOUR_MS,
         starts=sorted(starts, key=_when),
         ends=sorted(ends, key=_when),
+        spans=[
+            RunSpan(run, it.from_ms, it.to_ms, sum(_is_founder(life, settled) for life in lives if life.run == run))
+            for run, it in span.items()
+        ],
+        capacities=_capacities(lives, span),
     )
+
+
+def _is_founder(life: Life, settled: dict[str, int]) -> bool:
+    return not life.previous and (life.joined_at_ms is None or life.joined_at_ms <= settled[life.run])
+
+
+def _capacities(lives: Iterable[Life], span: dict[str, Observation]) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for life in lives:
+        found[life.capacity] = found.get(life.capacity, 0.0) + _there_ms(life, span[life.run]) / HOUR_MS
+    return found
 
 
 def _when(it: ProcessStart | SessionEnd) -> tuple[str, int]:

@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from cobalance.settings import HOUR_MS
-from cobalance_sims.calibrate import durations
-from cobalance_sims.calibrate.interval import short
+from cobalance_sims.calibrate import durations, scaling
+from cobalance_sims.calibrate.drawing import spread_of
+from cobalance_sims.calibrate.interval import Z95, Interval, mean, poisson, short
+from cobalance_sims.calibrate.of_work import open_length
 from cobalance_sims.calibrate.parameter import Basis, Parameter, rate
 from cobalance_sims.calibrate.sample import DurationSample
+from cobalance_sims.calibrate.scaling import ScalingLimits, capacities
 from cobalance_sims.simulate.churn import MOST_MEMBERS
 from cobalance_sims.simulate.distributions import LogNormal
 
 if TYPE_CHECKING:
-    from cobalance_sims.calibrate.deploys import Turnover
+    from cobalance_sims.calibrate.deploys import ObservedDeploy, Turnover
     from cobalance_sims.calibrate.membership import SessionHistory
     from cobalance_sims.calibrate.tallies import Tallies
     from cobalance_sims.simulate.churn import Churn
 
+UNTOLD = {
+    "cut_ms": "no journal tells cuts from pauses",
+    "latency_ms": "no journal tells how long a call to Redis takes",
+    "hint_lost": "no journal tells whether a wake-up came or the next heartbeat brought the news",
+}
+"""Parameters of a churn that no journal shows, besides the prefetch (of_work.py), and why."""
+
+NOT_TO_COLLECT = {*UNTOLD, "cuts_per_member_hour", "least_members", "most_members"}
+"""No longer journal tells more of them, or would change a recommendation."""
+
 SHORTEST_MS, LONGEST_MS = 120_000, 24 * HOUR_MS
 """Least and greatest length of the runs of a calibrated churn."""
+
+MEDIANS = 1.2533
+"""The standard error of a median, beside that of a mean."""
+
+POLLED_MS = 250
+"""How exactly it is known when a deployment went on: it looks now and then."""
 
 HAPPENINGS = 20
 """Runs are long enough for about this many events in each."""
@@ -37,19 +58,12 @@ def size(tallies: Tallies, group: SessionHistory, turnover: Turnover, base: Chur
         Parameter(name="members", value=members, basis="measured", observations=seen),
         Parameter(name="resources", value=resources, basis="measured", observations=resources),
         Parameter(
-            name="most_members",
-            value=max(members, min(round(1.5 * members), MOST_MEMBERS)),
-            basis="few",
+            name="capacities",
+            value=capacities(group.capacities, members),
+            basis="measured",
             observations=seen,
-            note="half as many again as on average",
         ),
-        Parameter(
-            name="least_members",
-            value=max(1, members // 2),
-            basis="few",
-            observations=seen,
-            note="half as many as on average",
-        ),
+        *_limits(scaling.limits(turnover, group), members, seen),
     ]
     if told:
         is_surge = any(it.shape == "surge" for it in turnover.deploys)
@@ -75,6 +89,35 @@ def size(tallies: Tallies, group: SessionHistory, turnover: Turnover, base: Chur
     return found
 
 
+def _limits(found: ScalingLimits, members: int, seen: int) -> list[Parameter]:
+    """The sizes between which it is scaled. A limit that was never felt is a guess beyond what was seen."""
+    most = min(max(found.most, round(1.5 * members)), MOST_MEMBERS)
+    least = max(1, min(found.least, members // 2))
+    guesses = {
+        "most_members": ("half as many again as on average", most),
+        "least_members": ("half as many as on average", least),
+    }
+    limits = {"most_members": (found.is_most, found.most), "least_members": (found.is_least, found.least)}
+    return [
+        Parameter(
+            name=name,
+            value=max(members, limit) if name == "most_members" else min(members, limit),
+            basis="measured",
+            observations=seen,
+            interval=Interval(limit, limit, limit),
+        )
+        if is_limit
+        else Parameter(
+            name=name,
+            value=guesses[name][1],
+            basis="assumed",
+            observations=seen,
+            note=f"it was not seen to be kept from going beyond {limit}: {guesses[name][0]}",
+        )
+        for name, (is_limit, limit) in limits.items()
+    ]
+
+
 def deploys(turnover: Turnover, group: SessionHistory, base: Churn) -> list[Parameter]:
     """How it is deployed."""
     found = turnover.deploys
@@ -92,7 +135,7 @@ def deploys(turnover: Turnover, group: SessionHistory, base: Churn) -> list[Para
             ]
         return [startup, Parameter(name="deploy", value="none", basis="few", observations=0, note=note)]
     shapes = [it.shape for it in found]
-    every_ms = min(max(int(group.hours * HOUR_MS / len(found)), 1_000), 30 * 24 * HOUR_MS)
+    every = _every(found, group)
     basis: Basis = "measured" if len(found) >= 3 else "few"
     few = "" if len(found) >= 3 else f"{len(found)} seen: 3 are needed"
     return [
@@ -100,15 +143,42 @@ def deploys(turnover: Turnover, group: SessionHistory, base: Churn) -> list[Para
         Parameter(
             name="deploy", value=max(set(shapes), key=shapes.count), basis=basis, observations=len(found), note=few
         ),
-        Parameter(name="deploy_every_ms", value=every_ms, basis=basis, observations=len(found), note=few),
         Parameter(
-            name="deploy_pause_ms",
-            value=min(int(median(it.pause_ms for it in found)), 3_600_000),
+            name="deploy_every_ms",
+            value=min(max(int(every.value), 1_000), 30 * 24 * HOUR_MS),
             basis=basis,
             observations=len(found),
+            interval=every,
             note=few,
+            open={"log": spread_of(every)},
         ),
+        _deploy_pause(found, basis, few),
     ]
+
+
+def _every(found: list[ObservedDeploy], group: SessionHistory) -> Interval:
+    """From one to the next, where there are two in a run and none is missing between them; else how many there were."""
+    gaps = [b.at_ms - a.at_ms for a, b in pairwise(found) if a.run == b.run]
+    usual = [gap for gap in gaps if gap < 1.5 * median(gaps)]
+    if len(usual) < 3:
+        seen = poisson(len(found), group.hours * HOUR_MS)
+        return Interval(1 / seen.value, 1 / seen.high, 1 / max(seen.low, 1e-12))
+    return mean(float(sum(usual)), float(sum(gap * gap for gap in usual)), len(usual))
+
+
+def _deploy_pause(found: list[ObservedDeploy], basis: Basis, note: str) -> Parameter:
+    pauses = [it.pause_ms for it in found]
+    value = min(int(median(pauses)), 3_600_000)
+    seen = mean(sum(pauses), sum(it * it for it in pauses), len(pauses))
+    spread = max(seen.high - seen.value, 0.0) + POLLED_MS
+    return Parameter(
+        name="deploy_pause_ms",
+        value=value,
+        basis=basis,
+        observations=len(found),
+        interval=Interval(value, max(value - spread, 0.0), value + spread) if len(pauses) > 1 else None,
+        note=note,
+    )
 
 
 def _plain(base: Churn, name: str) -> Any:
@@ -134,20 +204,24 @@ def _startup(name: str, seen_ms: list[int], base: Any) -> Parameter:
             basis="measured",
             observations=len(seen_ms),
             interval=fitted.median_ms,
+            open=open_length(fitted),
         )
-    text = LogNormal(float(max(median(seen_ms), 1)), spread).text
+    middle = float(max(median(seen_ms), 1))
+    factor = math.exp(Z95 * MEDIANS * spread / math.sqrt(len(seen_ms)))
     return Parameter(
         name=name,
-        value=text,
+        value=LogNormal(middle, spread).text,
         basis="few",
         observations=len(seen_ms),
+        interval=Interval(middle, middle / factor, middle * factor),
         note="the median is theirs, the spread is assumed",
+        open={"log_median": math.log(factor) / Z95},
     )
 
 
 def rates(turnover: Turnover, group: SessionHistory, base: Churn) -> list[Parameter]:
     """Members that come and go outside deploys."""
-    hours, whole = group.member_hours, group.hours
+    hours, limits = group.member_hours, scaling.limits(turnover, group)
     return [
         rate("crashes_per_member_hour", turnover.crashes, hours, base.crashes_per_member_hour, "crashes"),
         _startup("restart_ms", turnover.restarted_ms, base.restart_ms),
@@ -158,15 +232,35 @@ def rates(turnover: Turnover, group: SessionHistory, base: Churn) -> list[Parame
             base.replacements_per_member_hour,
             "replacements outside deploys",
         ),
-        rate("joins_per_hour", turnover.scaled_out, whole, base.joins_per_hour, "joins that took nobody's place"),
-        rate("leaves_per_hour", turnover.scaled_in, whole, base.leaves_per_hour, "departures whose place nobody took"),
+        rate(
+            "joins_per_hour",
+            turnover.scaled_out,
+            limits.hours_to_join,
+            base.joins_per_hour,
+            "joins that took nobody's place",
+        ),
+        rate(
+            "leaves_per_hour",
+            turnover.scaled_in,
+            limits.hours_to_leave,
+            base.leaves_per_hour,
+            "departures whose place nobody took",
+        ),
         Parameter(
             name="cuts_per_member_hour",
             value=0.0,
-            basis="measured",
+            basis="assumed",
             observations=0,
-            note="counted among the pauses: a member cut off and one that stands still look the same",
+            note="counted among the pauses, since a member cut off and one that stands still look the same",
         ),
+    ]
+
+
+def untold(base: Churn) -> list[Parameter]:
+    """What no journal shows: each is as in the base churn, and said to be."""
+    return [
+        Parameter(name=name, value=_plain(base, name), basis="assumed", observations=0, note=note)
+        for name, note in UNTOLD.items()
     ]
 
 

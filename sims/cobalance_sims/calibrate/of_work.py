@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from cobalance_sims.calibrate import handling, pauses
-from cobalance_sims.calibrate.interval import short
-from cobalance_sims.calibrate.parameter import Basis, Parameter
+from cobalance_sims.calibrate import durations, handling, pauses
+from cobalance_sims.calibrate.drawing import spread_of
+from cobalance_sims.calibrate.interval import Z95, Interval, short
+from cobalance_sims.calibrate.parameter import Basis, Parameter, open_rate
+from cobalance_sims.calibrate.sample import DurationSample
 
 if TYPE_CHECKING:
     from cobalance_sims.calibrate.durations import Durations
     from cobalance_sims.calibrate.handling import HandlingTimes
     from cobalance_sims.calibrate.pauses import Pauses
     from cobalance_sims.simulate.churn import Churn
+
+ENOUGH_OF_ONE = durations.ENOUGH
+"""With this many exact drains, a resource may have a distribution of its own, besides the one of all together."""
+
+BY_CHANCE = 0.05
+"""How often some resource of a group is said to drain otherwise, although all drain alike."""
+
+ROUNDS = 3
+"""Leaving out those that drain otherwise shows more of them: a few rounds find all."""
 
 MOST_OWN = 200
 """How many resources get a drain time of their own: those with the longest ones."""
@@ -30,6 +44,7 @@ def stops(found: Pauses, base: Churn) -> list[Parameter]:
                 observations=found.late,
                 interval=found.per_member_hour,
                 note=note,
+                open=open_rate(found.late, max(found.noticing_hours, 1e-9), base.pauses_per_member_hour),
             ),
             Parameter(name="pause_ms", value=base.pause_ms.text, basis="assumed", observations=found.late, note=note),
         ]
@@ -47,6 +62,12 @@ def stops(found: Pauses, base: Churn) -> list[Parameter]:
             observations=found.late,
             interval=found.per_member_hour,
             note=note,
+            open={
+                "mean": min(found.per_member_hour.value, 100_000.0),
+                "shape": float(max(found.late, 1)),
+                "noticed_by_median": found.noticed_by[0],
+                "noticed_by_sigma": found.noticed_by[1],
+            },
         ),
         Parameter(
             name="pause_ms",
@@ -55,12 +76,41 @@ def stops(found: Pauses, base: Churn) -> list[Parameter]:
             observations=found.late,
             interval=found.median_ms,
             note=note,
+            open={
+                "samples": float(max(found.late, 1)),
+                "log_median": spread_of(found.median_ms),
+                "log_sigma": spread_of(found.sigma),
+            },
         ),
     ]
 
 
-def drains(pooled: Durations, own: dict[str, Durations], base: Churn) -> list[Parameter]:
-    """How long resources take to drain."""
+def apart(samples: Mapping[str, DurationSample]) -> tuple[Durations, dict[str, Durations]]:
+    """All resources together, besides those that surely drain otherwise: so surely that it is so of none of that many by
+    chance. Those are described one by one.
+    """
+    own = {resource: durations.describe(it) for resource, it in samples.items() if it.count >= ENOUGH_OF_ONE}
+    pooled = durations.describe(sum(samples.values(), DurationSample()))
+    sigmas = NormalDist().inv_cdf(1 - BY_CHANCE / 2 / max(len(own), 1))
+    different: dict[str, Durations] = {}
+    for _ in range(ROUNDS):
+        different = {resource: it for resource, it in own.items() if _differs(it, pooled, sigmas)}
+        rest = [it for resource, it in samples.items() if resource not in different]
+        pooled = durations.describe(sum(rest, DurationSample()))
+        if pooled.distribution is None:
+            return durations.describe(sum(samples.values(), DurationSample())), {}
+    return pooled, different
+
+
+def _differs(it: Durations, pooled: Durations, sigmas: float) -> bool:
+    if it.median_ms is None or pooled.median_ms is None:
+        return False
+    spread = math.hypot(*(math.log(each.high / each.value) / Z95 for each in (it.median_ms, pooled.median_ms)))
+    return abs(math.log(it.median_ms.value / pooled.median_ms.value)) > sigmas * spread
+
+
+def drains(pooled: Durations, own: Mapping[str, Durations], base: Churn) -> list[Parameter]:
+    """How long resources take to drain; ``own`` are those that drain otherwise than the others together."""
     if pooled.distribution is None:
         return [
             Parameter(
@@ -75,28 +125,29 @@ def drains(pooled: Durations, own: dict[str, Durations], base: Churn) -> list[Pa
             observations=pooled.count,
             interval=pooled.median_ms,
             note=pooled.note,
+            open=open_length(pooled),
         )
     ]
-    different = [it for it in own.values() if it.distribution and _differs(it, pooled)]
-    longest = sorted(different, key=lambda it: -it.distribution.quantile(0.99) if it.distribution else 0.0)[:MOST_OWN]
+    known = [(it, it.distribution) for it in own.values() if it.distribution is not None]
+    longest = sorted(known, key=lambda it: -it[1].quantile(0.99))[:MOST_OWN]
     if longest:
-        table = {f"r{number}": it.distribution.text for number, it in enumerate(longest) if it.distribution}
         found.append(
             Parameter(
                 name="drain_ms_of",
-                value=table,
+                value={f"r{number}": it.text for number, (_, it) in enumerate(longest)},
                 basis="measured",
-                observations=sum(it.count for it in longest),
-                note=f"{len(longest)} resources drain otherwise than all together",
+                observations=sum(it.count for it, _ in longest),
+                interval=longest[0][0].median_ms,
+                note=f"{len(longest)} resources drain otherwise than all others together; the interval is of r0",
             )
         )
     return found
 
 
-def _differs(it: Durations, pooled: Durations) -> bool:
-    return bool(
-        it.median_ms and pooled.median_ms and not (it.median_ms.low <= pooled.median_ms.value <= it.median_ms.high)
-    )
+def open_length(it: Durations) -> dict[str, float]:
+    """What so many durations leave open."""
+    spreads = {"log_median": spread_of(it.median_ms), "log_sigma": spread_of(it.sigma)}
+    return {"samples": float(it.count), **spreads}
 
 
 def prefetch(given: int | None, base: Churn) -> Parameter:
@@ -130,5 +181,18 @@ def messages(found: HandlingTimes, base: Churn) -> list[Parameter]:
         ]
     return [
         handle,
-        Parameter(name="messages_per_s", value=round(found.per_s, 4), basis="measured", observations=found.handled),
+        Parameter(
+            name="messages_per_s",
+            value=round(found.per_s, 4),
+            basis="measured",
+            observations=found.handled,
+            interval=_by_tenures(found.per_s, found.tenures),
+            open={"log": 1 / math.sqrt(found.tenures)},
+        ),
     ]
+
+
+def _by_tenures(per_s: float, tenures: int) -> Interval:
+    """What waits when a tenure ends is counted with another, or with none: a rate is as sure as their number makes it."""
+    spread = Z95 / math.sqrt(tenures)
+    return Interval(per_s, per_s * math.exp(-spread), per_s * math.exp(spread))

@@ -13,7 +13,7 @@ contradict it. Lateness below ``NOTICED_MS`` is put down to the network.
 
 A member that expired and came back was silent until it was back, and for the session timeout before it expired, unless
 its closed connections ended its session at once. Its successor would report that, unless it ends first; so the expiry
-itself is the report, and that of the successor is left out.
+itself is the report, and of the successor's only the time counts.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ class Pauses:
     """Whether the length rests on the reports alone."""
     median_ms: Interval | None = None
     sigma: Interval | None = None
+    noticing_hours: float = 0.0
+    """Member-hours in which a pause of the assumed length would have been noticed, if there are too few."""
     noticed_by: tuple[float, float] = (0.0, 0.0)
     """How the logarithm of the share that is noticed rises with the logarithms of the median and of sigma."""
 
@@ -95,13 +97,26 @@ class Pauses:
 def with_returns(
     told: Mapping[int, LatenessReports], returns: Iterable[Return], session_ms: int, interval_ms: int
 ) -> dict[int, LatenessReports]:
-    """The reports, with one for each member that expired and came back."""
-    found = dict(told)
-    for it in returns:
-        bin_ = histogram.bin_of(max((0 if it.was_seen else session_ms) + it.behind_ms - interval_ms, 0))
-        before = found.get(bin_, LatenessReports(0, 0))
-        found[bin_] = LatenessReports(before.count + 1, before.covered_ms + it.covered_ms)
+    """The reports, with one for each member that expired and came back.
+
+    Its time ended because of that pause. So nothing else in it was as late as makes a session expire; to say that nothing
+    was as late as that pause would leave out most of the time that long ones had to happen in.
+    """
+    most = histogram.bin_of(max(session_ms - interval_ms, 0))
+    found: dict[int, LatenessReports] = {}
+    for bin_, it in told.items():
+        _add(found, bin_, it.count, 0)
+        _add(found, min(bin_, most), 0, it.covered_ms)
+    for back in returns:
+        late = histogram.bin_of(max((0 if back.was_seen else session_ms) + back.behind_ms - interval_ms, 0))
+        _add(found, late, 1, 0)
+        _add(found, min(late, most), 0, back.covered_ms)
     return found
+
+
+def _add(found: dict[int, LatenessReports], bin_: int, count: int, covered_ms: int) -> None:
+    before = found.get(bin_, LatenessReports(0, 0))
+    found[bin_] = LatenessReports(before.count + count, before.covered_ms + covered_ms)
 
 
 def describe(told: Mapping[int, LatenessReports], interval_ms: int, assumed: LogNormal) -> Pauses:
@@ -115,7 +130,8 @@ def describe(told: Mapping[int, LatenessReports], interval_ms: int, assumed: Log
     hours = sum(it.covered_ms for it in told.values()) / HOUR_MS
     if data.late < FEW:
         bound = poisson(data.late, max(hours, 1e-9))
-        return Pauses(late=data.late, covered_hours=hours, per_member_hour=bound, length=None)
+        noticing = data.exposure(_Lognormal(math.log(assumed.median_ms), max(assumed.sigma, 0.05))) / HOUR_MS
+        return Pauses(late=data.late, covered_hours=hours, per_member_hour=bound, length=None, noticing_hours=noticing)
     few = data.late < ENOUGH
     prior = (math.log(assumed.median_ms), math.log(max(assumed.sigma, 0.05))) if few else None
     top = _maximise(lambda mu, log_sigma: data.likelihood(mu, log_sigma) + _log_prior(mu, log_sigma, prior))

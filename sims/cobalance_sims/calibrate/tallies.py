@@ -6,8 +6,8 @@ through Python before it is aggregated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
@@ -25,6 +25,9 @@ from cobalance_sims.spark.errors import spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+T = TypeVar("T")
 
 
 class StrangeEvents(CobalanceError):
@@ -63,6 +66,7 @@ class Life:
     reason: str
     kept: str
     """What happened to a graced one: inherited by its successor, or the grace ran out; empty if neither yet."""
+    capacity: int = 1
 
 
 @attrs.frozen(kw_only=True)
@@ -99,25 +103,48 @@ class Tallies:
 
 
 def tallies(events: DataFrame) -> Tallies:
-    """Reduces rows of EVENT (records.py), in any order."""
+    """Reduces rows of EVENT (records.py), in any order. Several groups or runs are taken together as one."""
+    nothing = Tallies(windows=[], lives=[], drains={}, handlers={}, late={}, settings={})
+    return _tallied(events, "''").get("", nothing)
+
+
+def tallies_by_run(events: DataFrame) -> dict[str, Tallies]:
+    """The same for each group or run by itself, with as many jobs."""
+    return _tallied(events, "run")
+
+
+def _tallied(events: DataFrame, whose: str) -> dict[str, Tallies]:
+    """By the value of an SQL expression: what has the same is taken together."""
     with spark_errors("tallying the events"):
-        events = events.where("kind IS NULL OR kind <> 'gap'").cache()
+        events = events.where("kind IS NULL OR kind <> 'gap'").selectExpr("*", f"{whose} AS whose").cache()
         try:
             windows, happened = _windows(events), _happened(events)
-            return Tallies(
-                windows=windows,
-                lives=_lives(happened),
-                drains=_drains(happened),
-                handlers=_handlers(happened),
-                late=_late(happened),
-                returns=_returns(happened),
-                settings=agreed(_settings(happened), [it.run for it in windows]),
-            )
+            drains, handlers, late = _drains(happened), _handlers(happened), _late(happened)
+            lives, returns, settings = _lives(happened), _returns(happened), _settings(happened)
         finally:
             events.unpersist()
+    return {
+        name: Tallies(
+            windows=found,
+            lives=lives.get(name, []),
+            drains=drains.get(name, {}),
+            handlers=handlers.get(name, {}),
+            late=late.get(name, {}),
+            returns=returns.get(name, []),
+            settings=agreed(settings, [it.run for it in found]),
+        )
+        for name, found in windows.items()
+    }
 
 
-def _windows(events: DataFrame) -> list[Observation]:
+def _by_whose(rows: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    found: dict[str, list[T]] = {}
+    for whose, it in rows:
+        found.setdefault(whose, []).append(it)
+    return found
+
+
+def _windows(events: DataFrame) -> dict[str, list[Observation]]:
     """The seq may jump where an incarnation begins; any other jump is a gap."""
     from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
 
@@ -125,7 +152,7 @@ def _windows(events: DataFrame) -> list[Observation]:
     strange = F.col("run").isNull() | F.col("seq").isNull() | F.col("kind").isNull() | F.col("at_ms").isNull()
     rows = (
         events.withColumn("jump", F.when(F.col("kind") != "incarnation", jump))
-        .groupBy("run")
+        .groupBy("whose", "run")
         .agg(
             F.first("source").alias("source"),
             F.min("at_ms").alias("from_ms"),
@@ -144,7 +171,8 @@ def _windows(events: DataFrame) -> list[Observation]:
             "There are rows without run, seq, kind or time: other data, or of another version of Cobalance. Export the journal "
             "anew with cobalance sims journal."
         )
-    return [Observation(**{name: value for name, value in row.asDict().items() if name != "strange"}) for row in rows]
+    names = attrs.fields_dict(Observation)
+    return _by_whose((row["whose"], Observation(**{name: row[name] for name in names})) for row in rows)
 
 
 def _happened(events: DataFrame) -> DataFrame:
@@ -172,7 +200,7 @@ def _by_seq(*keys: str) -> Any:
     return Window.partitionBy(*keys).orderBy("seq")
 
 
-def _lives(events: DataFrame) -> list[Life]:
+def _lives(events: DataFrame) -> dict[str, list[Life]]:
     from pyspark.sql import functions as F  # noqa: N812
 
     joined, leaving = F.col("kind") == "joined", F.col("kind") == "leaving"
@@ -180,17 +208,18 @@ def _lives(events: DataFrame) -> list[Life]:
     ending = F.when(gone, F.struct("seq", "at_ms", "kind", F.coalesce("reason", F.lit("")).alias("reason")))
     rows = (
         events.where(joined | leaving | gone)
-        .groupBy("run", "member")
+        .groupBy("whose", "run", "member")
         .agg(
             F.min(F.when(joined, F.col("at_ms"))).alias("joined_at_ms"),
             F.min(F.when(leaving, F.col("at_ms"))).alias("leaving_at_ms"),
             F.max(F.when(joined, F.col("reason"))).alias("previous"),
+            F.max(F.when(joined, F.col("capacity"))).alias("capacity"),
             F.min(ending).alias("first"),
             F.max(ending).alias("last"),
         )
         .orderBy("run", "joined_at_ms", "member")
     )
-    return [_life(row.asDict(recursive=True)) for row in rows.collect()]
+    return _by_whose((row["whose"], _life(row.asDict(recursive=True))) for row in rows.collect())
 
 
 def _life(row: dict[str, Any]) -> Life:
@@ -206,10 +235,11 @@ def _life(row: dict[str, Any]) -> Life:
         gone=first["kind"] if first else "",
         reason=first["reason"] if first else "",
         kept=last["reason"] if is_kept else "",
+        capacity=1 if row["capacity"] is None else row["capacity"],
     )
 
 
-def _drains(events: DataFrame) -> dict[str, DurationSample]:
+def _drains(events: DataFrame) -> dict[str, dict[str, DurationSample]]:
     """A tenure that ended with a deadline set had been revoked: its drain was over, or was cut short.
 
     An expiry says nothing about drains: its holder was gone before, since an unknown time.
@@ -218,32 +248,41 @@ def _drains(events: DataFrame) -> dict[str, DurationSample]:
 
     ended = F.col("kind").isin("released", *sorted(CUT_SHORT)) & F.col("deadline_ms").isNotNull()
     drains = events.where((ended | (F.col("kind") == "cancelled")) & F.col("drain_ms").isNotNull()).select(
-        "resource", (F.col("kind") == "released").alias("exact"), F.expr(histogram.sql("drain_ms")).alias("bin")
+        "whose",
+        "resource",
+        (F.col("kind") == "released").alias("exact"),
+        F.expr(histogram.sql("drain_ms")).alias("bin"),
     )
-    rows = drains.groupBy("resource", "exact", "bin").count().collect()
-    found: dict[str, dict[bool, dict[int, int]]] = {}
+    rows = drains.groupBy("whose", "resource", "exact", "bin").count().collect()
+    found: dict[str, dict[str, dict[bool, dict[int, int]]]] = {}
     for row in rows:
-        found.setdefault(row["resource"], {True: {}, False: {}})[row["exact"]][row["bin"]] = row["count"]
-    return {resource: DurationSample(both[True], both[False]) for resource, both in sorted(found.items())}
+        both = found.setdefault(row["whose"], {}).setdefault(row["resource"], {True: {}, False: {}})
+        both[row["exact"]][row["bin"]] = row["count"]
+    return {
+        whose: {resource: DurationSample(both[True], both[False]) for resource, both in sorted(them.items())}
+        for whose, them in found.items()
+    }
 
 
-def _handlers(events: DataFrame) -> dict[str, Handlers]:
+def _handlers(events: DataFrame) -> dict[str, dict[str, Handlers]]:
     from pyspark.sql import functions as F  # noqa: N812
 
     begun = F.col("kind").isin(*sorted(BEGINNINGS))
     tenures = (
         events.where(begun | F.col("busy_ms").isNotNull())
-        .groupBy("run", "resource", "token")
+        .groupBy("whose", "run", "resource", "token")
         .agg(
             F.min(F.when(begun, F.col("at_ms"))).alias("from_ms"),
             F.max(F.when(F.col("busy_ms").isNotNull(), F.struct("at_ms", "handled", "busy_ms"))).alias("end"),
         )
         .where("end IS NOT NULL")
-        .select("resource", (F.col("end.at_ms") - F.col("from_ms")).alias("held_ms"), "end.handled", "end.busy_ms")
+        .select(
+            "whose", "resource", (F.col("end.at_ms") - F.col("from_ms")).alias("held_ms"), "end.handled", "end.busy_ms"
+        )
     )
     busy = F.col("busy_ms").cast("double")
     rows = (
-        tenures.groupBy("resource")
+        tenures.groupBy("whose", "resource")
         .agg(
             F.sum((F.col("handled") > 0).cast("int")).alias("tenures"),
             F.sum("handled").alias("handled"),
@@ -256,27 +295,34 @@ def _handlers(events: DataFrame) -> dict[str, Handlers]:
         )
         .orderBy("resource")
     )
-    return {
-        row["resource"]: Handlers(**{k: v for k, v in row.asDict().items() if k != "resource"})
-        for row in rows.collect()
-    }
+    names = attrs.fields_dict(Handlers)
+    each = [
+        (row["whose"], (row["resource"], Handlers(**{name: row[name] for name in names}))) for row in rows.collect()
+    ]
+    return {whose: dict(them) for whose, them in _by_whose(each).items()}
 
 
-def _late(events: DataFrame) -> dict[int, LatenessReports]:
+def _late(events: DataFrame) -> dict[str, dict[int, LatenessReports]]:
     """A report covers the time since the member's last one, or since its join. The first one of a member that came back
-    tells of its silence before that, which :func:`_returns` has.
+    tells of its silence before that, which :func:`_returns` has: what it has been since is no later. So it counts as no
+    late heartbeat, but its time does: to leave that out, but not the time of those that expired again, would make pauses
+    look more frequent than they are.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
     told = events.where((F.col("kind") == "joined") | F.col("late_ms").isNotNull())
+    before = _by_seq("run", "member")
     reports = (
-        told.withColumn("covered_ms", F.col("at_ms") - F.lag("at_ms").over(_by_seq("run", "member")))
-        .withColumn("after_return", F.lag(_came_back()).over(_by_seq("run", "member")))
-        .where("late_ms IS NOT NULL AND covered_ms IS NOT NULL AND NOT after_return")
-        .groupBy(F.expr(histogram.sql("late_ms")).alias("bin"))
-        .agg(F.count("*").alias("count"), F.sum("covered_ms").alias("covered_ms"))
+        told.withColumn("covered_ms", F.col("at_ms") - F.lag("at_ms").over(before))
+        .withColumn("after_return", F.lag(_came_back()).over(before))
+        .where("late_ms IS NOT NULL AND covered_ms IS NOT NULL")
+        .groupBy("whose", F.expr(histogram.sql("late_ms")).alias("bin"))
+        .agg(F.count_if(~F.col("after_return")).alias("count"), F.sum("covered_ms").alias("covered_ms"))
     )
-    return {row["bin"]: LatenessReports(row["count"], row["covered_ms"]) for row in reports.orderBy("bin").collect()}
+    found: dict[str, dict[int, LatenessReports]] = {}
+    for row in reports.orderBy("bin").collect():
+        found.setdefault(row["whose"], {})[row["bin"]] = LatenessReports(row["count"], row["covered_ms"])
+    return found
 
 
 def _came_back() -> Any:
@@ -285,7 +331,7 @@ def _came_back() -> Any:
     return (F.col("kind") == "joined") & ~F.coalesce(F.col("reason"), F.lit("")).isin("", "-")
 
 
-def _returns(events: DataFrame) -> list[Return]:
+def _returns(events: DataFrame) -> dict[str, list[Return]]:
     from pyspark.sql import functions as F  # noqa: N812
 
     back = events.where(_came_back()).select("run", F.col("reason").alias("member"), F.col("at_ms").alias("back_ms"))
@@ -297,9 +343,11 @@ def _returns(events: DataFrame) -> list[Return]:
         .join(back, ["run", "member"])
         .where("back_ms >= at_ms")
         .orderBy("run", "seq")
-        .selectExpr("back_ms - told_ms AS covered_ms", "back_ms - at_ms AS behind_ms", "reason")
+        .selectExpr("whose", "back_ms - told_ms AS covered_ms", "back_ms - at_ms AS behind_ms", "reason")
     )
-    return [Return(row["covered_ms"], row["behind_ms"], row["reason"] == SEEN) for row in rows.collect()]
+    return _by_whose(
+        (row["whose"], Return(row["covered_ms"], row["behind_ms"], row["reason"] == SEEN)) for row in rows.collect()
+    )
 
 
 Settings = dict[str, int | str]

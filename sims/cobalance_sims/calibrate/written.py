@@ -100,7 +100,7 @@ def _drains(calibration: Calibration) -> list[str]:
     own = sorted(calibration.drains_of.items(), key=lambda it: -(it[1].median_ms.value if it[1].median_ms else 0))
     lines += [f"  {resource}: {_fit(it)}" for resource, it in own[:10]]
     if len(own) > 10:
-        lines.append(f"  and {len(own) - 10} more that have enough of their own")
+        lines.append(f"  and {len(own) - 10} more that drain otherwise than the others")
     return [*lines, ""]
 
 

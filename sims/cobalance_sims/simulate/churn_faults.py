@@ -99,11 +99,15 @@ class ScaleOut:
     instances: bool = False
 
     def strike(self, world: World) -> None:
-        """It takes the lowest free instance id, as a StatefulSet does."""
+        """It takes the lowest free instance id, as a StatefulSet does, and the capacity that belongs to it. Without instance
+        ids, capacities come in turn.
+        """
         if len(world.living) >= self.most:
             return
-        taken = {it.member_settings.instance_id for it in world.living.values()}
-        number = next(n for n in range(len(taken) + 1) if f"i{n}" not in taken)
+        number = len(world.processes)
+        if self.instances:
+            taken = {it.member_settings.instance_id for it in world.living.values()}
+            number = next(n for n in range(len(taken) + 1) if f"i{n}" not in taken)
         world.start(
             instance=f"i{number}" if self.instances else None, capacity=self.capacities[number % len(self.capacities)]
         )

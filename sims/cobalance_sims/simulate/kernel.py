@@ -27,7 +27,7 @@ from cobalance_sims.simulate.run import Run, RunOutcome
 from cobalance_sims.simulate.scenario import Scenario
 from cobalance_sims.simulate.server import START_MS
 
-VERSION = "4"
+VERSION = "5"
 """Version of the kernel: another one may give other events for the same parameters, so sweeps do not mix versions. A
 new field of Churn or GroupSettings gives every run another id anyway.
 """

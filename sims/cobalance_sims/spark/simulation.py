@@ -66,6 +66,12 @@ def simulated(
     return work.mapInArrow(_worker(kernel), RESULT)
 
 
+def simulated_events(spark: SparkSession, rows: Sequence[Params], slots: Sequence[int]) -> DataFrame:
+    """The events of these runs, as a journal or a sweep has them."""
+    results = simulated(spark, rows, slots, [True] * len(rows))
+    return results.selectExpr("explode(events) AS event").select("event.*")
+
+
 def _worker(kernel: Kernel | None) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """The function that a worker runs."""
 

@@ -11,6 +11,8 @@ import attrs
 
 from cobalance.errors import UsageError
 from cobalance.settings import GroupSettings
+from cobalance_sims.calibrate.drawing import DrawnChurns, Open
+from cobalance_sims.calibrate.of_group import NOT_TO_COLLECT
 from cobalance_sims.calibrate.parameter import Basis
 from cobalance_sims.calibrate.written import CHECK, CHURN, KNOWN
 from cobalance_sims.records import JOURNAL
@@ -32,6 +34,8 @@ class ChurnSource:
     """The group whose journal it was calibrated from, if it was one group's."""
     bases: dict[str, Basis] = attrs.field(factory=dict)
     """What each calibrated parameter rests on. Empty for a churn that was named or written by hand."""
+    open: Open = attrs.field(factory=dict)
+    """What the calibration leaves open of its parameters."""
     notes: dict[str, str] = attrs.field(factory=dict)
     """What to collect for parameters that are not well known."""
     check: dict[str, Any] = attrs.field(factory=dict)
@@ -51,6 +55,11 @@ class ChurnSource:
     def mismatches(self) -> list[str]:
         """In what the churn does not do what its journal shows."""
         return [str(it) for it in self.check.get("mismatches", ())]
+
+    @property
+    def churns(self) -> DrawnChurns:
+        """A churn for each seed."""
+        return DrawnChurns(self.churn, self.open)
 
     def settings(self) -> GroupSettings:
         """Today's settings; unknown ones have their default."""
@@ -102,8 +111,13 @@ def _known(churn: Churn, known: dict[str, Any]) -> ChurnSource:
         today=today,
         group=runs[0] if is_group else None,
         bases={it["name"]: it["basis"] for it in parameters},
-        notes={it["name"]: it["note"] for it in parameters if it["basis"] != "measured" and it["note"]},
+        open={it["name"]: it["open"] for it in parameters if it.get("open")},
+        notes={it["name"]: it["note"] for it in parameters if _is_to_collect(it)},
     )
+
+
+def _is_to_collect(parameter: dict[str, Any]) -> bool:
+    return bool(parameter["basis"] != "measured" and parameter["note"] and parameter["name"] not in NOT_TO_COLLECT)
 
 
 def _table(path: Path) -> dict[str, Any]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from cobalance_sims.calibrate.drawing import drawn
+from cobalance_sims.calibrate.drawing import of_calibration
 from cobalance_sims.calibrate.membership import SETTLING_MS
 from cobalance_sims.records import OUTCOME
 from cobalance_sims.verify.as_journal import Outcome, simulated_journal
@@ -41,7 +40,8 @@ def rows(calibration: Calibration, settings: GroupSettings, seen: Sequence[Outco
     """Parameters of the runs with which the outcomes of a journal are compared. Each run lasts as long as the journal, or
     as the number of events allows.
     """
-    churn = calibration.churn()
+    churns = of_calibration(calibration)
+    churn = churns.churn
     observed_ms = max(sum(it["observed_ms"] for it in seen), 1)
     events_per_ms = max(sum(it["observed_events"] for it in seen) / observed_ms, 1e-9)
     wanted_ms = max(EVENTS / MOST_RUNS / events_per_ms, SHORTEST_MS, _deploy_ms(churn))
@@ -49,9 +49,7 @@ def rows(calibration: Calibration, settings: GroupSettings, seen: Sequence[Outco
     runs = min(max(int(EVENTS / (events_per_ms * length_ms)), LEAST_RUNS), MOST_RUNS)
     return [
         {
-            "churn": drawn(calibration, Random(f"{churn.name} {seed}"))
-            .changed(length_ms=length_ms + warm_ms(settings))
-            .table(),
+            "churn": churns.drawn(seed).changed(length_ms=length_ms + warm_ms(settings)).table(),
             "seed": seed,
             "run": f"{churn.name}-check-{seed}",
             "checks": "none",
