@@ -7,6 +7,9 @@ what makes a seed hard is common to both sides of a comparison, and cancels.
 With few runs the middle 95 of 100 draws contain the truth too seldom, because runs drawn from themselves vary too
 little. The tails are therefore cut where Student's t would cut them (Hesterberg 2014, "expanded percentiles"); a test
 counts how often they hold.
+
+Where each run has a churn of its own (calibrate/drawing.py), every draw has one as well, in which a cost is what
+:mod:`.sensitivity` makes of it.
 """
 
 from __future__ import annotations
@@ -18,12 +21,13 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from cobalance_sims.calibrate.interval import Z95, Interval, poisson
+from cobalance_sims.calibrate.interval import Interval, poisson
+from cobalance_sims.tune.sensitivity import Leaning
 
 DRAWS = 1_000
 
 BEYOND = 0.025
-"""The share of samples in which the truth is above an upper bound."""
+"""The share of samples in which the truth is above an upper bound: intervals of 95 in 100."""
 
 
 @attrs.frozen(eq=False)
@@ -31,12 +35,27 @@ class Draws:
     """How often each run is in each draw: one row for each draw, one column for each run."""
 
     weights: np.ndarray
+    leaning: Leaning | None = None
+    """How the churns of the runs differ, if each has one of its own."""
+    beyond: float = BEYOND
+    """The share of samples in which the truth is above an upper bound, and below a lower one."""
 
     @classmethod
-    def of(cls, runs: int, *, count: int = DRAWS, random_seed: int = 0) -> Draws:
-        """The same arguments give the same draws."""
+    def of(
+        cls,
+        runs: int,
+        *,
+        count: int = DRAWS,
+        random_seed: int = 0,
+        churns: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None,
+        beyond: float = BEYOND,
+    ) -> Draws:
+        """The same arguments give the same draws. ``churns`` are the features of the runs' churns, those of others,
+        and how costs are expected to hang on them (calibrate/drawing.py).
+        """
         generator = np.random.default_rng(random_seed)
-        return cls(generator.multinomial(runs, np.full(runs, 1 / runs), size=count).astype(float))
+        weights = generator.multinomial(runs, np.full(runs, 1 / runs), size=count).astype(float)
+        return cls(weights, Leaning.of(*churns, count) if churns else None, beyond)
 
     @property
     def runs(self) -> int:
@@ -44,12 +63,18 @@ class Draws:
         return int(self.weights.shape[1])
 
     @property
+    def z(self) -> float:
+        """The bound of a standard normal that belongs to ``beyond``."""
+        return NormalDist().inv_cdf(1 - self.beyond)
+
+    @property
     def tail(self) -> float:
         """The share of the draws beyond each bound of an interval."""
         if self.runs < 2:
             return 0.0
         free = self.runs - 1
-        student = Z95 + (Z95**3 + Z95) / (4 * free) + (5 * Z95**5 + 16 * Z95**3 + 3 * Z95) / (96 * free**2)
+        z = self.z
+        student = z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
         return NormalDist().cdf(-student * math.sqrt(self.runs / free))
 
     def bounds(self, drawn: np.ndarray) -> tuple[float, float]:
@@ -72,13 +97,16 @@ class Ratio:
         return float(self.amounts.sum() / self.exposures.sum())
 
     def drawn(self, draws: Draws) -> np.ndarray:
-        """The ratio in each draw of the bootstrap."""
-        return np.asarray((draws.weights @ self.amounts) / (draws.weights @ self.exposures))
+        """The ratio in each draw of the bootstrap, under a churn of its own if the runs have such."""
+        found = np.asarray((draws.weights @ self.amounts) / (draws.weights @ self.exposures))
+        if draws.leaning is None or not self.amounts.any():
+            return found
+        return found * draws.leaning.factors(self.amounts, self.exposures)
 
     def interval(self, draws: Draws) -> Interval:
         """What never happened may still happen: its upper bound is that of a Poisson count of 0."""
         if not self.amounts.any():
-            return poisson(0, float(self.exposures.sum()))
+            return poisson(0, float(self.exposures.sum()), draws.z)
         return _around(self.value, draws.bounds(self.drawn(draws)))
 
 
@@ -116,15 +144,15 @@ class Quantile:
         if not self.counts.any():
             return Interval(self.value, 0.0, math.inf)
         low, high = draws.bounds(self._of(draws.weights[(draws.weights @ self.counts).any(axis=1)]))
-        return _around(self.value, (low, max(high, self._beyond())))
+        return _around(self.value, (low, max(high, self._beyond(draws.beyond))))
 
-    def _beyond(self) -> float:
-        """What the quantile does not exceed in 39 of 40 such samples of any distribution: a measured value, by rank. What
-        was unfinished may be above any.
+    def _beyond(self, beyond: float) -> float:
+        """What the quantile does not exceed in all but this share of such samples of any distribution: a measured value,
+        by rank. What was unfinished may be above any.
         """
         counts = self.counts.sum(axis=0)
         unfinished = 0 if self.unfinished is None else int(self.unfinished.sum())
-        above = most_above(int(counts.sum()) + unfinished, self.share)
+        above = most_above(int(counts.sum()) + unfinished, self.share, beyond)
         if above is None or above < unfinished:
             return max(self.at_most, self._longest()) if math.isfinite(self.at_most) else math.inf
         return float(self.values[np.searchsorted(np.cumsum(counts), counts.sum() - (above - unfinished))])
@@ -165,16 +193,16 @@ class FixedValue:
 Estimate = Ratio | Quantile | FixedValue
 
 
-def most_above(count: int, share: float) -> int | None:
+def most_above(count: int, share: float, beyond: float = BEYOND) -> int | None:
     """How many of ``count`` values may be above an upper bound of their quantile (order statistics: that number is
     binomial).
 
-    ``None`` if they are too few for any bound: even the longest is exceeded by the quantile more than one time in 40.
+    ``None`` if they are too few for any bound: even the longest is exceeded by the quantile more often than ``beyond``.
     """
     rest = 1 - share
     chance = count * math.log(share)  # its logarithm, that none is above the quantile
     total, above = 0.0, 0
-    while (total := total + math.exp(chance)) <= BEYOND and above < count:
+    while (total := total + math.exp(chance)) <= beyond and above < count:
         chance += math.log((count - above) / (above + 1) * rest / share)
         above += 1
     return above - 1 if above else None

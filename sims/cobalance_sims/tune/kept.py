@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import attrs
 
 from cobalance.errors import CobalanceError
+from cobalance_sims.calibrate.drawing import DrawnChurns, churns_of
 from cobalance_sims.records import OUTCOME
-from cobalance_sims.simulate.churn import Churn
 from cobalance_sims.simulate.kernel import VERSION
 from cobalance_sims.tune.trials import Asked, Outcome, settings_of
 
@@ -43,7 +43,7 @@ class Kept:
     """Makes the runs that the file does not have, and adds them."""
 
     file: Path
-    churn: Churn
+    churns: DrawnChurns = attrs.field(converter=churns_of)
     runner: Runs | None = None
     """May be given later, but before the first run that the file does not have."""
     _known: dict[str, Outcome] = attrs.field(factory=dict, init=False)
@@ -88,7 +88,7 @@ class Kept:
             raise NotKept(f"{self.file} cannot be written ({error.strerror}). What it holds is kept.") from None
 
     def _key(self, settings: Any, seed: int) -> str:
-        text = json.dumps([VERSION, self.churn.table(), attrs.asdict(settings), seed], sort_keys=True)
+        text = json.dumps([VERSION, self.churns.drawn(seed).table(), attrs.asdict(settings), seed], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

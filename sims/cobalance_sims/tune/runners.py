@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from cobalance.settings import GroupSettings
+from cobalance_sims.calibrate.drawing import DrawnChurns, churns_of
 from cobalance_sims.records import OUTCOME
 from cobalance_sims.simulate.churn import Churn
 from cobalance_sims.simulate.kernel import run_row
@@ -32,11 +33,11 @@ def row_of(churn: Churn, settings: GroupSettings, seed: int) -> dict[str, Any]:
 class InProcess:
     """One run after the other."""
 
-    churn: Churn
+    churns: DrawnChurns = attrs.field(converter=churns_of)
     at_once: int = 1
 
     def __call__(self, asked: Sequence[Asked]) -> list[Outcome]:
-        outcomes = (run_row(row_of(self.churn, settings, seed)).outcome for settings, seed in asked)
+        outcomes = (run_row(row_of(self.churns.drawn(seed), settings, seed)).outcome for settings, seed in asked)
         return [dict(zip(OUTCOME.names, outcome, strict=True)) for outcome in outcomes]
 
 
@@ -44,7 +45,7 @@ class InProcess:
 class OnSpark:
     """On the session's Spark, in one job for each request."""
 
-    churn: Churn
+    churns: DrawnChurns = attrs.field(converter=churns_of)
     spark: SparkSession
     _cores: int = attrs.field(default=0, init=False)
     _cost_s: float = attrs.field(default=GUESS_S, init=False)
@@ -62,7 +63,7 @@ class OnSpark:
         from cobalance_sims.spark.sweep import core_count
 
         self._cores = self._cores or core_count(self.spark)
-        rows = [row_of(self.churn, settings, seed) for settings, seed in asked]
+        rows = [row_of(self.churns.drawn(seed), settings, seed) for settings, seed in asked]
         tasks = slots([self._cost_s] * len(rows), self._cores)
         with spark_errors(f"simulating {len(rows):,} runs"):
             results = simulated(self.spark, rows, tasks, [False] * len(rows))

@@ -9,11 +9,15 @@ import attrs
 
 from cobalance.errors import CobalanceError
 from cobalance.settings import GroupSettings
+from cobalance_sims.calibrate.drawing import DrawnChurns, elasticities
 from cobalance_sims.tune.bootstrap import Draws, Estimate
 from cobalance_sims.tune.costs import estimates
 
 MOST_FAILED = 0.02
 """The greatest share of failed runs: with more, something is wrong, and no figure can be trusted."""
+
+OTHER_CHURNS = range(2_000_000, 2_000_500)
+"""Seeds of churns that are drawn, not simulated: what the group's may be as well."""
 
 Outcome = Mapping[str, Any]
 """A row of OUTCOME (records.py)."""
@@ -36,10 +40,13 @@ class Trials:
     runner: Runner
     told: Callable[[str], None] = lambda _: None
     """Called with messages about progress."""
+    churns: DrawnChurns | None = None
+    """What the runs are of, where that differs from seed to seed."""
     runs: int = 0
     failed: list[Outcome] = attrs.field(factory=list)
     """Runs that broke a promise. They count as well: leaving them out would favour what breaks more."""
     _outcomes: dict[Asked, Outcome] = attrs.field(factory=dict, init=False)
+    _draws: dict[tuple[int, ...], Draws] = attrs.field(factory=dict, init=False)
 
     def make(self, candidates: Sequence[GroupSettings], seeds: Sequence[int], why: str) -> None:
         """Makes those runs that were not made yet.
@@ -77,7 +84,13 @@ class Trials:
 
     def draws(self, seeds: Sequence[int]) -> Draws:
         """The same for all candidates."""
-        return Draws.of(len(seeds))
+        if self.churns is None or not self.churns.open:
+            return Draws.of(len(seeds))
+        key = tuple(seeds)
+        if key not in self._draws:
+            features = (self.churns.features(seeds), self.churns.features(OTHER_CHURNS), elasticities())
+            self._draws[key] = Draws.of(len(seeds), churns=features)
+        return self._draws[key]
 
 
 def settings_of(outcome: Outcome, like: GroupSettings) -> GroupSettings:

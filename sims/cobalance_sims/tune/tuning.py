@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from cobalance.settings import GroupSettings
+from cobalance_sims.calibrate.drawing import DrawnChurns
 from cobalance_sims.calibrate.interval import Interval
 from cobalance_sims.tune import pareto
 from cobalance_sims.tune.axes import Chosen
@@ -62,6 +63,8 @@ class Tuning:
     """Commands that replay the runs that broke a promise."""
     left: dict[str, str]
     preferences: Preferences
+    is_of_group: bool = False
+    """Whether intervals hold what the calibration leaves open of the group's churn."""
 
 
 def tune(
@@ -73,9 +76,14 @@ def tune(
     seeds: int,
     tolerance: float = TOLERANCE,
     told: Callable[[str], None] = lambda _: None,
+    churns: DrawnChurns | None = None,
 ) -> Tuning:
-    """Searches with half as many seeds as it judges with. The same arguments give the same answer."""
-    trials, others = Trials(runner, told), peers(today)
+    """Searches with half as many seeds as it judges with. The same arguments give the same answer.
+
+    ``churns`` are what the runner runs, if each seed has one of its own: then intervals are those of the group that they
+    were calibrated from, rather than of one churn.
+    """
+    trials, others = Trials(runner, told, churns), peers(today)
     like_others = [it for peer in others if (it := _along(today, peer.settings, chosen.axes)) is not None]
     found = search(trials, today, chosen.axes, preferences, range(1, max(2, seeds // 2) + 1), others=like_others)
     fresh = range(FRESH, FRESH + seeds)
@@ -108,6 +116,7 @@ def tune(
         failed=sorted(str(it["replay"]) for it in trials.failed),
         left=chosen.left,
         preferences=preferences,
+        is_of_group=churns is not None and bool(churns.open),
     )
 
 

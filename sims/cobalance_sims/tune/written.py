@@ -17,6 +17,8 @@ from cobalance_sims.tune.tuning import Tuning
 from cobalance_sims.tune.verdict import Judged, describe
 
 HEADINGS = {"change": "RECOMMENDED", "keep": "KEEP TODAY'S SETTINGS", "refused": "NO RECOMMENDATION"}
+OF_CHURN = "of this churn alone"
+OF_GROUP = "of the group, what its journal leaves open included"
 
 
 def command(group: str, today: GroupSettings, chosen: GroupSettings, unknown: Collection[str] = ()) -> str:
@@ -136,7 +138,7 @@ def page(found: Tuning, *, group: str, unknown: Collection[str] = ()) -> str:
     lines += [f"{peer.name}: {peer.translation}." for peer, _ in found.peers]
     lines.append(
         f"{found.runs:,} runs; the table is over {found.seeds} seeds that the search has not seen, the same for every column; "
-        f"intervals hold the truth of this churn 95 times in 100 ({len(found.front)} choices are on the Pareto front)."
+        f"intervals are of 95 in 100, {OF_GROUP if found.is_of_group else OF_CHURN} ({len(found.front)} choices are on the Pareto front)."
     )
     lines += [f"A run broke a promise; tell it again with: {replay}" for replay in found.failed]
     return "\n".join(lines) + "\n"

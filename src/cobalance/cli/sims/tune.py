@@ -175,9 +175,18 @@ def tune(
     name = group.group or source.group or "GROUP"
     if not chosen.axes:
         return _refuse_to_search(chosen.left)
-    runs = Kept(out.with_name(f"{out.name}.runs"), source.churn)
+    runs = Kept(out.with_name(f"{out.name}.runs"), source.churns)
     with _made(runs, source, None if in_process else spark):
-        found = searched(runs, today, chosen, preferences, seeds=seeds, tolerance=tolerance, told=_progress)
+        found = searched(
+            runs,
+            today,
+            chosen,
+            preferences,
+            seeds=seeds,
+            tolerance=tolerance,
+            told=_progress,
+            churns=source.churns,
+        )
     sys.stdout.write(page(found, group=name, unknown=unknown))
     sys.stdout.writelines([*whereabouts(group.where), *_mismatched(source), *_little(source, preferences)])
     written = as_json(found, churn=source.churn.table(), group=name, unknown=unknown, check=source.check)
@@ -264,12 +273,12 @@ def _made(runs: Kept, source: ChurnSource, spark: SparkOptions | None) -> Iterat
 
     with interruptible(left) as interrupted, ExitStack() as stack:
         if spark is None:
-            runs.runner = InProcess(source.churn)
+            runs.runner = InProcess(source.churns)
         else:
             try:
                 session = stack.enter_context(spark.session())
             except SparkMissing as error:
                 raise SparkMissing(f"{error}, or give --in-process.") from None
             stack.enter_context(quiet_interrupts(interrupted))
-            runs.runner = OnSpark(source.churn, session)
+            runs.runner = OnSpark(source.churns, session)
         yield
