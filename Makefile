@@ -15,7 +15,7 @@ SPREAD = --numprocesses $(WORKERS) $(BY_FILE)
 # The tests start the library in hundreds of processes, which would all compile it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo unit test thorough campaigns long-campaigns fmt lint bench defaults explore fidelity mutants spec stories chaos lock fresh test-servers
+.PHONY: help demo unit test thorough campaigns long-campaigns fmt lint bench coverage defaults explore fidelity mutants spec stories chaos lock fresh test-servers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' Makefile
@@ -83,6 +83,10 @@ fidelity: .venv/.up-to-date ## one story on real servers, and simulated
 # What a sweep says about the timeouts that are shipped; ARGS="SWEEP --out FILE".
 defaults: .venv/.up-to-date ## what a sweep says about the timeouts that are shipped
 	$(PYTHON) -m proof.studies.shipped $(ARGS)
+
+# True churns, simulated, calibrated, tuned and judged; ARGS="--truths 80 --master spark://..." for more; what is in --out is not made again.
+coverage: .venv/.up-to-date ## how often intervals and recommendations of tune hold
+	$(PYTHON) -m proof.studies.coverage $(ARGS)
 
 # Whether planted bugs are found; ARGS="no-fencing --stories" tells how one is.
 mutants: .venv/.up-to-date ## whether planted bugs are found
