@@ -32,14 +32,20 @@ _ADDRESS = re.compile(r"://[^\s'\"<>`]*")
 _LONE_URL = re.compile(r"\A(\s*[A-Za-z][A-Za-z0-9+.-]*://).*@", re.DOTALL)
 
 # password=… in a query, keyword argument, mapping's repr or configuration line. A quote that nothing closes hides the
-# rest of the text.
+# rest of the text. A token alone is one of ours, and no secret.
 _NAMED = re.compile(
     r"""(?isx)
-    ( (?: password | passwd | passphrase | pwd | secret | api_?key ) \b ['"]? \s* [=:] \s* )
+    ( (?: password | passwd | passphrase | pwd | secret | secret[_-]?(?:access[_-]?)?key | (?:api|private)[_-]?key
+        | (?<=[_-]) token | (?<![a-z]) (?: pass | sig | signature | authorization ) ) \b ['"]? \s* [=:] \s* )
     (?: [bfru]{0,2} (?: ' [^'\\]* (?: \\ .? [^'\\]* )* (?: ' | \Z ) | " [^"\\]* (?: \\ .? [^"\\]* )* (?: " | \Z ) )
-      | [^\s&;,)\]}'"]+ )
+      | (?: (?: basic | bearer ) \s+ )? [^\s&;,)\]}'"]+ )
     """
 )
+
+_BEARER = re.compile(r"(?i)\b(bearer\s+)[\w.~+/=-]*\d[\w.~+/=-]*")
+
+# user:password@host, as people write it without a scheme.
+_PAIR = re.compile(r"(?<=\w):[^\s:/@'\"<>`]+@(?=\w)")
 
 
 def redact(text: str, most: int = MOST) -> str:
@@ -63,7 +69,8 @@ def _without_secrets(text: str) -> str:
     if "://" in text:
         text = _LONE_URL.sub(rf"\1{MASK}@", text)
         text = _ADDRESS.sub(_without_user, text)
-    return _NAMED.sub(rf"\1{MASK}", text)
+    text = _BEARER.sub(rf"\1{MASK}", _NAMED.sub(rf"\1{MASK}", text))
+    return _PAIR.sub(f":{MASK}@", text)
 
 
 def _without_user(address: re.Match[str]) -> str:

@@ -48,6 +48,13 @@ REPEATED = [*PIECES, *map("".join, itertools.permutations(PIECES, 2)), "ab12-"]
         ('password=b"it\'s s3cret", port=1', "password=***, port=1"),
         (repr({"password": "'\"s3cret"}), "{'password': ***}"),
         ("cut short: password='s3cret, rea", "cut short: password=***"),
+        ("https://h/?access_token=s3cret&sig=s3cret", "https://h/?access_token=***&sig=***"),
+        ("pass=s3cret, secret_key: s3cret", "pass=***, secret_key: ***"),
+        ("aws_secret_access_key=s3cret private-key=s3cret", "aws_secret_access_key=*** private-key=***"),
+        ("{'Authorization': 'Basic czNjcmV0'}", "{'Authorization': ***}"),
+        ("Authorization: Basic czNjcmV0 was refused", "Authorization: *** was refused"),
+        ("sent Bearer s3cret.s3cret", "sent Bearer ***"),
+        ("cannot reach user:s3cret@host:5672", "cannot reach user:***@host:5672"),
     ],
 )
 def test_secrets_are_hidden(text: str, shown: str) -> None:
@@ -69,6 +76,8 @@ def test_what_is_no_valid_unicode_is_shown_as_python_writes_it() -> None:
         "unix:///var/run/redis.sock?db=1",
         "Redis at redis://host refused the user name or password; check those in the URL.",
         "token 1795198568497123 of resource orders-0, token=5",
+        "HTTP Basic authentication; a bearer of news; bypass=1",
+        "at 12:30 in a.py:17, mail a@example.org",
         "mail to someone@example.org about http://example.org",
     ],
 )
