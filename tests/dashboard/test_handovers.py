@@ -190,6 +190,12 @@ def named(window: dict[str, object]) -> set[Named]:
     return {(resources[it[0]], states[it[1]], it[4], it[5]) for it in spans}
 
 
+def test_who_has_seen_more_than_there_is_gets_all(past: Handovers) -> None:
+    """A page that was open when the group was deleted, and made anew under its name."""
+    assert timeline(past, 0, 1 << 62, past.seq + 1) == timeline(past, 0, 1 << 62)
+    assert timeline(past, 0, 1 << 62, past.seq)["spans"] == []
+
+
 def test_a_window_has_what_overlaps_it(past: Handovers) -> None:
     """What ended before or began after it is not there."""
     first = past.first_ms or 0
