@@ -206,7 +206,7 @@ async def test_a_start_that_is_cancelled_while_it_connects_leaves_the_instance(
         tasks.start_soon(make(member=attrs.evolve(QUICK, instance_id="i")).start)
         assert await anyio.to_thread.run_sync(taken.wait, WITHIN_S)
         tasks.cancel_scope.cancel()
-    later = InstanceFile("g", "i")
+    later = InstanceFile("cobalance", "g", "i")
 
     def is_locked() -> bool:
         later.write("m")
@@ -218,6 +218,16 @@ async def test_a_start_that_is_cancelled_while_it_connects_leaves_the_instance(
         while not is_locked():  # noqa: ASYNC110 -- another thread closes it
             await anyio.sleep(0.01)
     later.close()
+
+
+def test_environments_do_not_share_the_file_of_an_instance() -> None:
+    """Their groups may have the same names, and their processes may run on one machine."""
+    files = [InstanceFile(prefix, "files", "i") for prefix in ("cobalance", "staging")]
+    for file in files:
+        file.write("m")
+    assert all(file._file is not None for file in files)
+    for file in files:
+        file.close()
 
 
 @pytest.mark.anyio

@@ -193,7 +193,9 @@ class Group(Healthy, Pausing, StartStop):
             check_integer("resources_version", resources_version, least=1)
         self._subscription = _subscription(self._resources, resources_version)
         self._redis_url, self._transport, self._version = redis_url, transport, resources_version
-        self._instance_file = None if self.own.instance_id is None else InstanceFile(self.name, self.own.instance_id)
+        self._instance_file = (
+            None if self.own.instance_id is None else InstanceFile(self.key_prefix, self.name, self.own.instance_id)
+        )
         self._entered = self._was_member = False
         self._former = ""  # the dead member whose resources this process takes over at once
         self._stop_asked_at = 0

@@ -29,11 +29,11 @@ MOST_BYTES = 200
 
 
 class InstanceFile:
-    """The file of one instance id in one group."""
+    """The file of one instance id in one group under one key prefix."""
 
-    def __init__(self, group: str, instance_id: str) -> None:
+    def __init__(self, key_prefix: str, group: str, instance_id: str) -> None:
         self._instance_id = instance_id
-        self._name = hashlib.sha256(f"{group}\0{instance_id}".encode()).hexdigest()[:32]
+        self._name = hashlib.sha256(f"{key_prefix}\0{group}\0{instance_id}".encode()).hexdigest()[:32]
         self._file: int | None = None
         self._written = False
 
