@@ -319,6 +319,29 @@ async def test_a_hung_handler_that_can_be_cancelled_is_cancelled_and_costs_its_r
         assert (a.member, a.tenures["r0"].token) == (id_, token)
 
 
+async def test_what_hangs_is_found_though_other_work_on_the_same_resource_ends(make: Callable[..., Group]) -> None:
+    """Each block counts from its own beginning."""
+    hung = anyio.Event()
+
+    async def hang(tenure: Tenure) -> None:
+        with tenure.processing():
+            try:
+                await anyio.sleep_forever()
+            finally:
+                hung.set()
+
+    async def work(tenure: Tenure) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hang, tenure)
+            while True:
+                with tenure.processing():
+                    await anyio.lowlevel.checkpoint()
+
+    async with make(("r0",), work=work, member=MemberSettings(max_processing_ms=200, drain_timeout_ms=2_000)):
+        with anyio.fail_after(WITHIN_S):
+            await hung.wait()
+
+
 async def test_a_thread_that_hangs_costs_its_resource_and_not_the_member(make: Callable[..., Group]) -> None:
     """It cannot be cancelled. Another member gets the resource while it still hangs."""
     import threading

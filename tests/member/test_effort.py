@@ -81,15 +81,29 @@ def test_pieces_of_work_that_overlap_count_their_time_once() -> None:
     """Two pieces, one of which is still running."""
     now = 0
     busy = Busy(lambda: now)
-    busy.begin()
+    first = busy.begin()
     now = 10
-    busy.begin()
+    second = busy.begin()
     now = 30
-    busy.end()
-    assert (busy.finished, busy.total_ms, busy.since) == (1, 30, 30)
+    busy.end(first)
+    assert (busy.finished, busy.total_ms, busy.since) == (1, 30, 10)
     now = 35
-    busy.end()
+    busy.end(second)
     assert (busy.finished, busy.total_ms, busy.since) == (2, 35, None)
+
+
+def test_the_oldest_piece_of_work_counts_however_many_end_beside_it() -> None:
+    """It may hang; the others count each from its own beginning."""
+    now = 0
+    busy = Busy(lambda: now)
+    hangs, beside = busy.begin(), busy.begin()
+    for now in range(10, 100, 10):  # noqa: B007 -- the clock reads it
+        following = busy.begin()
+        busy.end(beside)
+        beside = following
+        assert busy.since == 0
+    busy.end(hangs)
+    assert (busy.since, busy.total_ms) == (90, 90)
 
 
 def test_lateness_is_the_longest_silence_beyond_a_heartbeat_and_is_told_once() -> None:

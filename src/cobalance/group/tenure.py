@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -151,11 +152,11 @@ class Tenure:
         """Marks a piece of work. Work that runs longer than ``max_processing_ms`` is considered hung, and loses the
         resource.
         """
-        self._busy.begin()
+        number = self._busy.begin()
         try:
             yield
         finally:
-            self._busy.end()
+            self._busy.end(number)
 
     @contextmanager
     def using(self) -> Iterator[anyio.CancelScope]:
@@ -285,28 +286,34 @@ class _Commits:
 
 
 class Busy:
-    """Since when something has been running. Of several, the oldest counts."""
+    """Since when something has been running. Of several, the oldest that still runs counts."""
 
     def __init__(self, clock: Callable[[], int] = awake_ms) -> None:
         self._clock, self._lock = clock, threading.Lock()
-        self._count = 0
+        self._begun: OrderedDict[int, int] = OrderedDict()  # when each began, the oldest first
+        self._number = self._counted_to = 0
         self.since: int | None = None
         self.finished = self.total_ms = 0
         """How many have finished, and for how long something ran in total."""
 
-    def begin(self) -> None:
-        with self._lock:
-            self._count += 1
-            if self._count == 1:
-                self.since = self._clock()
-
-    def end(self) -> None:
-        """Ends one. Whatever else runs is treated as if it had begun now."""
+    def begin(self) -> int:
+        """Begins one; returns what to end it with."""
         with self._lock:
             now = self._clock()
-            self.add(now - (now if self.since is None else self.since))
-            self._count -= 1
-            self.since = now if self._count else None
+            if not self._begun:
+                self.since = self._counted_to = now
+            self._number += 1
+            self._begun[self._number] = now
+            return self._number
+
+    def end(self, number: int) -> None:
+        """Ends one. Time in which several ran counts once."""
+        with self._lock:
+            now = self._clock()
+            self.add(now - self._counted_to)
+            self._counted_to = now
+            del self._begun[number]
+            self.since = next(iter(self._begun.values()), None)
 
     def add(self, ms: int) -> None:
         """Counts one that took this long. Not thread-safe."""
