@@ -306,6 +306,36 @@ async def test_a_request_whose_reply_is_refused_for_good_is_dead_lettered(here: 
     assert here.journal("abandoned") == []
 
 
+async def test_a_request_is_given_up_though_on_failure_does_not_return(
+    here: Place, full: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is told of the first refusal only, and left to itself after ``max_processing_ms``, as the log says."""
+    it, calls, go_on = Answering(), list[bytes](), threading.Event()
+
+    def hang(delivery: Delivery, _: Exception) -> None:
+        calls.append(delivery.body)
+        go_on.wait()
+
+    options: dict[str, Any] = {
+        "retries": SOON,
+        "on_error": "dead_letter",
+        "member": MemberSettings(max_processing_ms=200),
+    }
+    with new_topic(here.amqp_url) as topic:
+        ask(here, topic, full, "1")
+        here.publish(topic, "2", "3")
+        async with here.member(topic, it.handle, on_failure=hang, **options):
+            try:
+                await until(lambda: read_dead_letters(here.amqp_url, topic.name))
+                await until(lambda: it.seen == [b"1", b"2", b"3"])
+                assert calls == [b"1"]
+            finally:
+                go_on.set()
+        await until_worked(here, topic)
+    assert caplog.text.count("on_failure has run for longer than") == 1
+    assert here.journal("abandoned") == []
+
+
 async def test_a_reply_that_is_refused_for_a_while_is_sent_again(here: Place, full: str) -> None:
     """The handler has done its work, and is not called again."""
     it = Answering()

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from cobalance.group.worker import Worker
     from cobalance.member.events import Event
     from cobalance.rabbitmq.consume.consumer_options import ConsumerSource
-    from cobalance.rabbitmq.consume.failure_policy import OnFailure
+    from cobalance.rabbitmq.consume.failure_reports import OnFailure
     from cobalance.rabbitmq.consume.handlers import BatchHandler, Handler
     from cobalance.rabbitmq.consume.key_settings import KeyOf, Order
     from cobalance.rabbitmq.consume.metering import Meter, Send, Step
@@ -258,7 +258,8 @@ class ConsumerGroup(Streaming):
             log_exceptions=self.log_exceptions,
             most_ms=self.own.max_processing_ms,
             send=send,
-            own_thread=self._own_code.in_thread,
+            in_thread=self._in_thread,
+            forsake=self._forsake,
         )
         self._keys = KeySettings.of(order, concurrency, key, self._retries, on_error, batched=batch is not None)
         self._places = Room(self._keys.concurrency)

@@ -10,7 +10,8 @@ import attrs
 
 from cobalance.errors import UsageError
 from cobalance.group.group import GroupOptions, PlainOptions
-from cobalance.rabbitmq.consume.failure_policy import OnError, OnFailure
+from cobalance.rabbitmq.consume.failure_policy import OnError
+from cobalance.rabbitmq.consume.failure_reports import OnFailure
 from cobalance.rabbitmq.consume.key_settings import KeyOf, Order
 from cobalance.rabbitmq.consume.metering import Meter
 from cobalance.rabbitmq.model.queues import Queue

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import re
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
-
-import anyio
+from typing import TYPE_CHECKING, Literal
 
 from cobalance.backoff import Backoff
 from cobalance.errors import CobalanceError, HandlerHung, UnexpectedResult, UsageError
 from cobalance.group.clock import monotonic_ms
-from cobalance.group.worker import is_async, outcome
 from cobalance.member.events import Abandoned
 from cobalance.rabbitmq.consume.dead_letter_sender import Reason
 from cobalance.rabbitmq.consume.dead_letter_target import required_target
 from cobalance.rabbitmq.consume.dead_letters import words_of
+from cobalance.rabbitmq.consume.failure_reports import FailureReports
 from cobalance.rabbitmq.consume.parcels import Parcel
-from cobalance.rabbitmq.partition.delivery import Delivery
 from cobalance.threads.log_lines import exc_info
 from cobalance.threads.wakeup import result_of
-from cobalance.threads.worker_threads import in_thread
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
 
+    from cobalance.group.stopping import OnUnstopped
+    from cobalance.rabbitmq.consume.failure_reports import InThread, OnFailure
     from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
     from cobalance.rabbitmq.consume.slot import Slot
     from cobalance.rabbitmq.model.queues import Queue
     from cobalance.rabbitmq.model.retries import Retries
+    from cobalance.rabbitmq.partition.delivery import Delivery
 
     SendDeadLetter = Callable[[Queue, Delivery, Reason], Future[None]]
 
@@ -40,7 +37,6 @@ log = logging.getLogger("cobalance.rabbitmq")
 MOST_KIND = 100
 """Characters kept of the name of an exception's type."""
 
-OnFailure = Callable[[Delivery, Exception], Awaitable[None]] | Callable[[Delivery, Exception], None]
 OnError = Literal["pause", "raise", "dead_letter", "halt", "park"]
 
 PARKED_MS = Backoff(5_000, 300_000)
@@ -61,12 +57,20 @@ class FailurePolicy:
         log_exceptions: bool,
         most_ms: int,
         send: SendDeadLetter,
-        own_thread: Callable[[Callable[[], Any]], Callable[[], Any]],
+        in_thread: InThread,
+        forsake: OnUnstopped,
     ) -> None:
         self._group, self._manual, self._retries, self._on_error = group, manual, retries, on_error
-        self._on_failure: Any = on_failure
         self._log_exceptions, self._most_ms, self._send = log_exceptions, most_ms, send
-        self._own_thread = own_thread
+        self._reports = FailureReports(
+            group,
+            on_failure,
+            most_ms=most_ms,
+            log_exceptions=log_exceptions,
+            in_thread=in_thread,
+            forsake=forsake,
+            words=self._what,
+        )
         self._explained = ""  # the last unexpected result that was explained
 
     def hung(self) -> HandlerHung:
@@ -93,12 +97,10 @@ class FailurePolicy:
             parcel.drop(worker.is_settled)
         for delivery in parcel.deliveries:
             delivery.forget_reply()
-        await self._call_on_failure(parcel, error, worker)
-        if self._manual and not parcel.drop(worker.is_settled):
-            slot.pop()
-            self._log(logging.WARNING, parcel, error, "it is settled, so it is not tried again")
+        await self._reports.tell(slot, parcel, error, lambda: self._give_up_untold(slot, parcel, error))
+        if self._is_over(slot, error):
             return worker.goes_on
-        if not isinstance(error, UsageError) and parcel.failures <= self._retries.most:
+        if self._has_tries(parcel, error):
             slot.put_down(len(parcel.deliveries))
             return await self._try_again(slot, error)
         if len(parcel.deliveries) > 1:
@@ -109,6 +111,19 @@ class FailurePolicy:
             slot.split([Parcel((it,), self._retries.most, parcel.key) for it in parcel.deliveries])
             return worker.goes_on
         return await self._give_up(slot, error)
+
+    def _is_over(self, slot: Slot, error: Exception) -> bool:
+        """Whether the slot's first parcel is settled after all, by the program or by whoever gave it up; removes it then."""
+        parcel = slot.parcels[0]
+        is_over = not parcel.drop(slot.worker.is_settled) if self._manual else parcel.is_settled
+        if is_over:
+            slot.pop()
+        if is_over and self._manual:
+            self._log(logging.WARNING, parcel, error, "it is settled, so it is not tried again")
+        return is_over
+
+    def _has_tries(self, parcel: Parcel, error: Exception) -> bool:
+        return not isinstance(error, UsageError) and parcel.failures <= self._retries.most
 
     async def _try_again(self, slot: Slot, error: Exception) -> bool:
         parcel = slot.parcels[0]
@@ -188,7 +203,7 @@ class FailurePolicy:
     ) -> float | None:
         """The pause in ms before its reply is sent again; None if that was tried often enough, or would not help."""
         parcel.failures += 1
-        await self._call_on_failure(parcel, error, worker)
+        await self._reports.wait_told(parcel, error, worker)
         if not lasts and parcel.failures <= self._retries.most:
             self._log(logging.WARNING, parcel, error, "its reply is sent again")
             return self._retries.delay_ms(parcel.failures)
@@ -238,24 +253,6 @@ class FailurePolicy:
     def _say_dead_lettered(self, parcel: Parcel, error: Exception) -> None:
         self._log(logging.ERROR, parcel, error, "it is given up, to the dead-letter target of its queue")
 
-    async def _call_on_failure(self, parcel: Parcel, error: Exception, worker: PartitionWorker) -> None:
-        """Calls ``on_failure``, which has as much time as a handler."""
-        if self._on_failure is None:
-            return
-        try:
-            with anyio.move_on_after(self._most_ms / 1000):
-                for delivery in parcel.deliveries:
-                    await outcome(self._call(delivery, error, worker))
-        except Exception as failure:
-            trace = failure if self._log_exceptions else None
-            log.error("group %s: on_failure failed (%s)", self._group, self._what(failure), exc_info=exc_info(trace))
-
-    async def _call(self, delivery: Delivery, error: Exception, worker: PartitionWorker) -> None:
-        call = partial(self._on_failure, delivery, error)
-        result = call() if is_async(self._on_failure) else await in_thread(self._own_thread(call))
-        if inspect.isawaitable(result):
-            await worker.tenure.work.call(result)
-
     # -- when it does not end ------------------------------------------------------------------------------------------
 
     def report_blocked(self, parcel: Parcel) -> None:
@@ -281,18 +278,31 @@ class FailurePolicy:
             return None
         error = self.hung()
         log.error("group %s: %s: %s, and it does not end", self._group, parcel, error)
-        worker.partitions.start_soon(lambda: self._call_on_failure(parcel, error, worker))
+        worker.partitions.start_soon(lambda: self._reports.tell_beside(parcel, error, worker))
+        return self._apply_at_once(parcel, error, worker, parcel.failures + 1)
+
+    def _give_up_untold(self, slot: Slot, parcel: Parcel, error: Exception) -> Future[None] | None:
+        """The same where ``on_failure`` does not end. What has tries left returns to its queue for them."""
+        if self._manual or self._has_tries(parcel, error) or not parcel.settle():
+            return None
+        return self._apply_at_once(parcel, error, slot.worker, parcel.failures)
+
+    def _apply_at_once(
+        self, parcel: Parcel, error: Exception, worker: PartitionWorker, failures: int
+    ) -> Future[None] | None:
         if self._on_error == "raise":
             worker.partitions.end_soon(error)
-        elif self._on_error == "halt":  # an aborted partition is released as halted
+        elif self._on_error == "dead_letter":
+            if len(parcel.deliveries) == 1:
+                return self._send_at_once(parcel, error, worker, failures)
+        elif self._on_error == "halt" or isinstance(error, UnexpectedResult):
+            # an aborted partition is released as halted
             worker.partitions.post(
                 Abandoned(worker.tenure.resource, worker.tenure.token, f"halted:{_kind(error)}", worker.tenure.effort)
             )
-        elif self._on_error == "dead_letter" and len(parcel.deliveries) == 1:
-            return self._send_hung(parcel, error, worker)
         return None
 
-    def _send_hung(self, parcel: Parcel, error: Exception, worker: PartitionWorker) -> Future[None]:
+    def _send_at_once(self, parcel: Parcel, error: Exception, worker: PartitionWorker, failures: int) -> Future[None]:
         (delivery,) = parcel.deliveries
         delivery.forget_reply()
 
@@ -302,7 +312,7 @@ class FailurePolicy:
             elif isinstance(hindrance, CobalanceError):
                 self._kept_for(parcel, hindrance)
 
-        sent = self._send(worker.queue, delivery, Reason(self._group, words_of(error), parcel.failures + 1))
+        sent = self._send(worker.queue, delivery, Reason(self._group, words_of(error), failures))
         sent.add_done_callback(follow)
         return sent
 
@@ -327,7 +337,7 @@ class FailurePolicy:
             return
         parcel = Parcel((delivery,))
         worker.left(delivery, kept=self._kept_for(parcel, hindrance))
-        worker.partitions.start_soon(lambda: self._call_on_failure(parcel, hindrance, worker))
+        worker.partitions.start_soon(lambda: self._reports.tell_beside(parcel, hindrance, worker))
 
     # -- log messages --------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ class Watch:
         self._cleanup_ms = own.drain_timeout_ms
         self._worked = worked
         self._since: int | None = None
+        self._counts = True
         self._hung_since: int | None = None
         """The value of ``_since`` that was found hung."""
         self._call: Stoppable | None = None
@@ -43,17 +44,17 @@ class Watch:
         self.give_up: GiveUp | None = None
         """Deals with the current message if its handler never ends; any thread. The result is done when that is."""
 
-    def begin(self) -> None:
-        """A message is begun."""
+    def begin(self, *, counts: bool = True) -> None:
+        """A message is begun; or, if it does not count, something else that runs no longer than a handler may."""
         now, since = awake_ms(), self._since
-        if since is not None:
+        if since is not None and self._counts:
             self._worked(now - since)
-        self._since = now
+        self._since, self._counts = now, counts
 
     def idle(self) -> None:
         """No handler runs."""
         since, self._since = self._since, None
-        if since is not None:
+        if since is not None and self._counts:
             self._worked(awake_ms() - since)
 
     @property
