@@ -175,6 +175,28 @@ async def test_a_thread_of_it_that_comes_back_late_changes_nothing_else(
     assert here.journal("abandoned") == []
 
 
+async def test_a_message_whose_partition_is_lost_meanwhile_is_not_given_up(here: Place) -> None:
+    """It is back in its queue by the time the thread has returned, and the next holder decides."""
+    seen, stuck = Seen(), Stuck()
+
+    async def handle(delivery: Delivery) -> None:
+        if seen.note(delivery) and len(seen.bodies) == 1:
+            raise ValueError
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1)
+        options: dict[str, Any] = {"retries": 0, "on_error": "dead_letter"}
+        async with here.member(topic, handle, on_failure=stuck.plain, **options) as member:
+            try:
+                await until(lambda: stuck.calls)
+                member.tenures[topic.queue_names[0]].scope.cancel()
+            finally:
+                stuck.let_go()
+            assert await seen.wait(2) == ["1", "1"]
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == []
+    assert [entry.reason for entry in here.journal("abandoned")] == ["cancelled"]
+
+
 @pytest.mark.parametrize("kind", ["plain", "deaf"])
 async def test_one_that_is_told_of_a_hung_handler_keeps_no_member_from_leaving(
     here: Place, kind: str, caplog: pytest.LogCaptureFixture

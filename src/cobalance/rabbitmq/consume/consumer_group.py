@@ -145,7 +145,8 @@ class ConsumerGroup(Streaming):
             ``x-cobalance-error`` (type and text), ``x-cobalance-queue``, ``x-cobalance-group`` and
             ``x-cobalance-failures``. ``cobalance deadletters TOPIC`` shows and replays them.
         on_failure: ``on_failure(delivery, error)`` is called after each failure, a plain function in a thread; for a
-            batch, with each of its messages. What it raises is logged.
+            batch, with each of its messages. What it raises is logged. It has as long as a handler, and costs its partition
+            if it does not end.
         order: ``"partition"``, or ``"key"``: then messages with different keys are handled side by side, within and across
             partitions, and those of one key one after another. A failed message holds up its own key only; the others
             go on. When a partition is asked back, only what was begun is waited for. In a stream, the offset of the last
@@ -258,7 +259,7 @@ class ConsumerGroup(Streaming):
             log_exceptions=self.log_exceptions,
             most_ms=self.own.max_processing_ms,
             send=send,
-            in_thread=self._in_thread,
+            in_thread=self._call_to_end,
             forsake=self._forsake,
         )
         self._keys = KeySettings.of(order, concurrency, key, self._retries, on_error, batched=batch is not None)
@@ -680,6 +681,11 @@ class ConsumerGroup(Streaming):
     async def _call_handler(self, function: Callable[[], T]) -> T:
         """Calls a plain handler in a thread, and does not return before that thread is done."""
         return await self._threads.run_to_end(self._own_code.in_thread(function), self._service_scope)
+
+    async def _call_to_end(self, function: Callable[[], T]) -> T:
+        """The same for other code of the program, and no longer than the membership lasts."""
+        with self._service_scope():
+            return await self._threads.run(self._own_code.in_thread(function))
 
 
 @contextmanager

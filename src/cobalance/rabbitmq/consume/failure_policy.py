@@ -99,7 +99,7 @@ class FailurePolicy:
             delivery.forget_reply()
         await self._reports.tell(slot, parcel, error, lambda: self._give_up_untold(slot, parcel, error))
         if self._is_over(slot, error):
-            return worker.goes_on
+            return worker.goes_on and not worker.tenure.lost
         if self._has_tries(parcel, error):
             slot.put_down(len(parcel.deliveries))
             return await self._try_again(slot, error)
@@ -113,14 +113,16 @@ class FailurePolicy:
         return await self._give_up(slot, error)
 
     def _is_over(self, slot: Slot, error: Exception) -> bool:
-        """Whether the slot's first parcel is settled after all, by the program or by whoever gave it up; removes it then."""
+        """Whether the slot's first parcel is settled after all, by the program or by whoever gave it up, and so removed; or
+        its tenure is over, and it goes back to its queue.
+        """
         parcel = slot.parcels[0]
         is_over = not parcel.drop(slot.worker.is_settled) if self._manual else parcel.is_settled
         if is_over:
             slot.pop()
         if is_over and self._manual:
             self._log(logging.WARNING, parcel, error, "it is settled, so it is not tried again")
-        return is_over
+        return is_over or slot.worker.tenure.lost
 
     def _has_tries(self, parcel: Parcel, error: Exception) -> bool:
         return not isinstance(error, UsageError) and parcel.failures <= self._retries.most
