@@ -60,6 +60,15 @@ def test_other_origins_are_refused(port: int) -> None:
     assert ask(port, "/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate").status == 200
 
 
+@pytest.mark.parametrize("origin", ["http://[", "http://[::1", "http://[x]", "["])
+def test_an_origin_that_is_none_is_refused(port: int, origin: str, caplog: pytest.LogCaptureFixture) -> None:
+    """With all the headers, as any other, and without a word in the log."""
+    found = ask(port, "/api/v1/groups", Origin=origin)
+    assert found.status == 403
+    assert {name: found.headers.get(name.lower()) for name in SECURITY_HEADERS} == SECURITY_HEADERS
+    assert not [it for it in caplog.records if it.levelname in {"WARNING", "ERROR"}]
+
+
 def test_a_password_guards_everything(admin: GroupAdmin) -> None:
     """Pages, files and the API; wrong ones of any form are refused."""
     with DashboardServer(admin, port=0, password=PASSWORD) as server:

@@ -77,7 +77,7 @@ class Guard:
         host, origin = headers.get("host", ""), headers.get("origin")
         if self.hosts is not None and not is_known(host, self.hosts):
             return _answer(HTTPStatus.MISDIRECTED_REQUEST, "this is not the Host of this server; see --host-name")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and _host_of(origin) != host.lower():
             return _answer(HTTPStatus.FORBIDDEN, "the request comes from another site")
         if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
             return _answer(HTTPStatus.FORBIDDEN, "the request comes from another site")
@@ -85,6 +85,13 @@ class Guard:
             found = _answer(HTTPStatus.UNAUTHORIZED, "a password is needed")
             found.headers["WWW-Authenticate"] = 'Basic realm="cobalance", charset="UTF-8"'
             return found
+        return None
+
+
+def _host_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
         return None
 
 
