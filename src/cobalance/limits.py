@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 from cobalance.errors import UsageError
@@ -14,6 +15,7 @@ from cobalance.names import validate_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from datetime import datetime
 
 MAX_RESOURCES = 100_000
 """Per group. After a loss of data all resources must be claimed within one session timeout, and a claim costs up to 50
@@ -65,6 +67,16 @@ def check_number(what: str, value: object, *, least: float, most: float) -> None
     """Raises UsageError unless the value is an integer or float within these bounds."""
     if not is_number(value, least, most):
         raise UsageError(f"{what} is {value!r}: give a number from {least} to {most}")
+
+
+def check_time(what: str, value: datetime) -> None:
+    """Raises UsageError unless the time has a time zone, and a year in UTC: AMQP is given it in UTC."""
+    if value.utcoffset() is None:
+        raise UsageError(f"{what} is {value}, which has no time zone: give one, e.g. datetime.now(UTC)")
+    try:
+        value.astimezone(UTC)
+    except OverflowError:
+        raise UsageError(f"{what} is {value}: give one whose year in UTC is from 1 to 9999") from None
 
 
 def check_flag(what: str, value: object, error: type[UsageError] = UsageError) -> None:

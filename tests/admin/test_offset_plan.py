@@ -51,7 +51,12 @@ def test_each_flag(stream: Stream, amqp_url: str, flags: dict[str, Any], followi
 
 
 @pytest.mark.parametrize(
-    "target", ["erliest", "2020-01-01", None, True, 1.5, ["earliest"], datetime.fromisoformat("2020-01-01")], ids=str
+    "target",
+    [
+        *("erliest", "2020-01-01", None, True, 1.5, ["earliest"]),
+        *map(datetime.fromisoformat, ("2020-01-01", "9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+01:00")),
+    ],
+    ids=str,
 )
 def test_a_target_that_is_none_is_refused(stream: Stream, amqp_url: str, target: Any) -> None:
     """A misspelt one led to the end of each stream, past all that was not processed yet."""

@@ -13,6 +13,7 @@ from typing import Literal
 import attrs
 
 from cobalance.errors import UsageError
+from cobalance.limits import check_time
 from cobalance.rabbitmq.streams.extent import Extent, read_extents, read_offsets_at, read_offsets_since
 
 
@@ -76,8 +77,8 @@ def _check(target: object) -> None:
         raise UsageError(f"the target is an object of type {type(target).__name__}: {there_are}")
     if isinstance(target, str) and target not in {"earliest", "latest"}:
         raise UsageError(f"the target is {target!r}: {there_are}")
-    if isinstance(target, datetime) and target.tzinfo is None:
-        raise UsageError(f"the target is {target}, which has no time zone: give one, e.g. datetime.now(UTC)")
+    if isinstance(target, datetime):
+        check_time("the target", target)
 
 
 def _wanted(

@@ -402,6 +402,8 @@ def test_all_properties_of_a_message(amqp_url: str, topic: Topic) -> None:
     assert plain.content_type is None
 
 
+END_OF_TIME = datetime.fromisoformat("9999-12-31T23:59:59-01:00")
+
 WRONG_PROPERTIES: dict[str, Any] = {
     "misspelt": ({"messageid": "x"}, "messages have no messageid: there are app_id, content_encoding"),
     "a number for text": ({"message_id": 7}, "message_id is an object of type int: give a str"),
@@ -411,6 +413,10 @@ WRONG_PROPERTIES: dict[str, Any] = {
     "seconds": ({"timestamp": 1_700_000_000}, "timestamp is an object of type int: give a datetime"),
     "no time zone": ({"timestamp": datetime(2026, 1, 1)}, "no time zone: give one, e.g. datetime.now"),  # noqa: DTZ001
     "the day before": ({"timestamp": datetime(1969, 12, 31, tzinfo=UTC)}, "AMQP counts the seconds since 1970"),
+    "the year 10000": (
+        {"timestamp": END_OF_TIME},
+        "timestamp is 9999-12-31 23:59:59-01:00: give one whose year in UTC is",
+    ),
     "somebody else": ({"user_id": "root"}, "RabbitMQ takes only the connection's own, 'guest'"),
 }
 

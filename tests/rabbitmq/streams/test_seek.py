@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from datetime import datetime
 
 import anyio
 import anyio.lowlevel
@@ -213,6 +214,8 @@ async def test_what_cannot_be_sought(here: Place, stream: Stream, amqp_url: str)
                 await group.seek(topic.queue_names[0], "first")
             with pytest.raises(UsageError, match="time zone"):
                 await group.seek(stream.name, "latest")  # type: ignore[arg-type]
+            with pytest.raises(UsageError, match="year"):
+                await group.seek(stream.name, datetime.fromisoformat("9999-12-31T23:59:59-01:00"))
             with pytest.raises(NotHeld):
                 await group.seek("another", 0)
 

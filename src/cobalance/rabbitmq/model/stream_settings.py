@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import attrs
 
 from cobalance.errors import UsageError
+from cobalance.limits import check_time
 from cobalance.settings import between, flag, number_between
 
 Place = Literal["first", "last", "next"]
@@ -26,8 +27,7 @@ UnknownOffset = Literal["stop", "first"]
 def check_start(value: object) -> None:
     """Raises UsageError unless the value is a valid start."""
     if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise UsageError(f"The time {value} to start at has no time zone: give one, e.g. datetime.now(UTC).")
+        check_time("the time to start at", value)
     elif not (isinstance(value, str) and value in get_args(Place)) and (type(value) is not int or value < 0):
         raise UsageError(
             f"A stream cannot be read from {value!r}: give 'first', 'last', 'next', an offset, or a time with its time zone."

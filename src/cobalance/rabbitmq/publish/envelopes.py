@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 from pika.spec import BasicProperties
 
 from cobalance.errors import UsageError
-from cobalance.limits import check_integer, check_kind
+from cobalance.limits import check_integer, check_kind, check_time
 from cobalance.rabbitmq.model.encoding import MAX_NAME_BYTES, Body, encode_body, encode_properties, encode_text
 from cobalance.rabbitmq.model.headers import with_key
 from cobalance.rabbitmq.model.topic import MAX_PARTITIONS, Topic
@@ -125,8 +125,7 @@ def _expiration(name: str, value: Any) -> tuple[str, Any]:
 
 def _timestamp(name: str, value: Any) -> tuple[str, Any]:
     check_kind(name, value, datetime)
-    if value.tzinfo is None:
-        raise UsageError(f"{name} is {value}, which has no time zone: give one, e.g. datetime.now(UTC)")
+    check_time(name, value)
     if value.year < FIRST_YEAR:
         raise UsageError(f"{name} is {value}: AMQP counts the seconds since {FIRST_YEAR}")
     return name, max(0, int(value.timestamp()))
