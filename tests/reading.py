@@ -38,6 +38,11 @@ class Reading:
         self._more.set()
         self._more = anyio.Event()
 
+    def clear(self) -> None:
+        """Forgets what came."""
+        self.offsets.clear()
+        self.deliveries.clear()
+
     async def wait(self, count: int) -> list[int]:
         """Waits for this many deliveries of all streams; returns the offsets of the first stream."""
         with anyio.fail_after(WITHIN_S):

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from typing import Any
 
+import anyio
 import pytest
 from tests.consumers import Place, place, until
 from tests.rabbitmq.streams.test_reading_marks import is_marked
 from tests.reading import Reading, committed, member
-from tests.streams import Stream, new_stream
+from tests.streams import Stream, connected, new_stream
 
-from cobalance import Tenure
+from cobalance import ConsumerGroup, Tenure
 from cobalance.admin import GroupAdmin
 from cobalance.errors import ChannelLost
+from cobalance.rabbitmq.partition.states import PartitionState
+from cobalance.rabbitmq.streams.consumer import StreamConsumer
 from cobalance.rabbitmq.streams.probe import last_offset
+from cobalance.rabbitmq.streams.reading_mark import is_marked as is_known
 from cobalance.rabbitmq.streams.reading_mark import mark
+from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.rabbitmq.wire.lock_queue import lock_name
 
 pytestmark = pytest.mark.anyio
 
@@ -74,6 +81,37 @@ async def read_all(here: Place, stream: Stream) -> None:
         await until(lambda: committed(here, stream) == 9)
 
 
+def replace(stream: Stream) -> None:
+    """By a longer one, which has messages at every offset of the old one."""
+    stream.make_anew()
+    stream.append(20)
+
+
+async def expect_halt(here: Place, stream: Stream, reading: Reading) -> None:
+    """Nothing of the stream is handled, and the offset stays that of the old one."""
+    await until(lambda: reading.deliveries or here.journal("halted"))
+    assert not reading.deliveries
+    assert is_halted(here, stream)
+    assert committed(here, stream) == 9
+
+
+def hold_lock(connection: BrokerConnection, here: Place, stream: Stream, then: Callable[[], None]) -> None:
+    """As a member that is cut off from Redis."""
+    name = lock_name(here.group, stream.name)
+    connection.open_channel(lambda it: it.queue_declare(name, exclusive=True, callback=lambda _: then()))
+
+
+def state_of(group: ConsumerGroup, stream: Stream) -> PartitionState | None:
+    worker = group._workers.get(stream.name)
+    return None if worker is None or worker._consumer is None else worker._consumer.state
+
+
+def has_sought(group: ConsumerGroup, stream: Stream) -> bool:
+    """Whether the position is known, and the consumer that is to begin there is waited with."""
+    worker: Any = group._workers[stream.name]
+    return worker._seeking is None and worker._consumer is None
+
+
 def is_halted(here: Place, stream: Stream) -> bool:
     row = here.resources()[stream.name]
     return row.halted is not None
@@ -112,6 +150,105 @@ async def test_a_seek_does_not_hide_that_a_stream_was_made_anew(here: Place, str
         await until(lambda: len(reading.deliveries) > 20 or here.journal("halted"))
         assert len(reading.deliveries) == 20
         assert is_halted(here, stream)
+
+
+async def test_a_stream_made_anew_just_before_the_subscription_is_halted(here: Place, stream: Stream) -> None:
+    """Whatever was waited for until then: nothing of it is handled, nor committed."""
+    await read_all(here, stream)
+    reading = Reading()
+    group = member(here, stream, reading, commit_every=1)
+    subscribe = group.stream_consumer
+
+    def make_anew(*args: Any, **options: Any) -> StreamConsumer:
+        if not here.journal("halted"):
+            replace(stream)
+        return subscribe(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group, "stream_consumer", make_anew)
+        async with group:
+            await expect_halt(here, stream, reading)
+
+
+async def test_a_stream_made_anew_while_its_lock_is_waited_for_is_halted(here: Place, stream: Stream) -> None:
+    """Another connection may have the lock for as long as it likes."""
+    await read_all(here, stream)
+    reading = Reading()
+    with connected(here.amqp_url, "another") as other:
+        has_lock = threading.Event()
+        other.submit(lambda: hold_lock(other, here, stream, has_lock.set))
+        assert has_lock.wait(60)
+        async with member(here, stream, reading, commit_every=1, lock=True) as group:
+            await until(lambda: state_of(group, stream) is PartitionState.WAITING)
+            await anyio.to_thread.run_sync(replace, stream)
+            other.close()
+            await expect_halt(here, stream, reading)
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["same", "anew"])
+async def test_a_seek_while_paused_is_within_the_stream_that_was_read(
+    here: Place, stream: Stream, *, anew: bool
+) -> None:
+    """Kafka's programs pause, seek and resume; another stream may have the name by then."""
+    reading = Reading()
+    async with member(here, stream, reading, commit_every=1) as group:
+        await until(lambda: committed(here, stream) == 9)
+        group.pause(stream.name)
+        await group.seek(stream.name, 5)
+        await until(lambda: has_sought(group, stream))
+        reading.clear()
+        if anew:
+            await anyio.to_thread.run_sync(replace, stream)
+        group.resume()
+        if anew:
+            await expect_halt(here, stream, reading)
+        else:
+            assert await reading.wait(5) == [5, 6, 7, 8, 9]
+
+
+async def test_what_is_not_recognized_yet_is_not_handled_at_a_handover(
+    here: Place, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has arrived is worked while the deadline allows, but not that of a stream that may be another one."""
+    await read_all(here, stream)
+    await anyio.to_thread.run_sync(replace, stream)
+    reading, asked = Reading(), anyio.Event()
+    answer: Future[bool] = Future()
+
+    def ask(*_: Any, **__: Any) -> Future[bool]:
+        asked.set()
+        return answer
+
+    monkeypatch.setattr(f"{WORKER}.is_marked", ask)
+    group = member(here, stream, reading, commit_every=1, start="first")
+    async with anyio.create_task_group() as tasks:
+
+        async def leave_while_it_is_looked_at() -> None:
+            async with group:
+                await asked.wait()
+                tasks.start_soon(answer_when_asked_back)
+
+        async def answer_when_asked_back() -> None:
+            await until(lambda: all(it.tenure.asking.is_set() for it in group._workers.values()))
+            answer.set_exception(ChannelLost("cut"))
+
+        tasks.start_soon(leave_while_it_is_looked_at)
+    assert not reading.deliveries
+    assert committed(here, stream) == 9
+
+
+async def test_a_stream_is_looked_at_again_when_the_answer_is_lost(
+    here: Place, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read on where it was, and nothing comes twice."""
+    await read_all(here, stream)
+    monkeypatch.setattr(f"{WORKER}.is_marked", lost_once(is_known))
+    reading = Reading()
+    stream.append(10)
+    async with member(here, stream, reading):
+        assert await reading.wait(10) == list(range(10, 20))
+    assert committed(here, stream) == 19
+    assert not here.journal("halted")
 
 
 @pytest.mark.parametrize("way", ["resume", "reset"])

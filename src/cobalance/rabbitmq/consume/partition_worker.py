@@ -620,6 +620,7 @@ class PartitionWorker:
                 self.partitions.moved(self.tenure.resource, self.tenure.token, "consuming")
             self._subscribed = True
             self._guard(proven=True)
+            self.notify()  # a stream can be recognized now
         elif event.state is PartitionState.WAITING:
             self._losses.wait_for_others()
         elif event.state is PartitionState.ENDED:

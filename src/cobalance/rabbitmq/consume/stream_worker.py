@@ -4,6 +4,9 @@ The committed offset is kept by the coordinator, under the tenure's token, so a 
 It is that of the last message processed with no gap before it; it rises as `commit_every` and `commit_interval_ms` say,
 and the rest is committed by the release, in the same step. After a seek back messages are read again, but the committed
 offset stays until the position has passed it again.
+
+An offset means nothing in another stream of the same name. So messages are worked only once the group's mark was seen
+after ConsumeOk: the subscription may have been long in coming, and a stream deleted after it takes the consumer along.
 """
 
 from __future__ import annotations
@@ -31,10 +34,11 @@ from cobalance.member.events import Abandoned, Drained
 from cobalance.rabbitmq.consume.channel_loss import ChannelLosses
 from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
 from cobalance.rabbitmq.consume.partitions import Partitions
+from cobalance.rabbitmq.partition.partition import PartitionState
 from cobalance.rabbitmq.streams.consumer import StreamConsumer
 from cobalance.rabbitmq.streams.position import BEFORE_FIRST
-from cobalance.rabbitmq.streams.reading_mark import is_marked, mark, may_mark
-from cobalance.rabbitmq.streams.start import offset_before
+from cobalance.rabbitmq.streams.reading_mark import is_marked, mark, may_mark, unmarked
+from cobalance.rabbitmq.streams.start import no_offset, offset_before
 from cobalance.rabbitmq.wire.lock_queue import lock_name
 from cobalance.threads.wakeup import Wakeup, result_of
 
@@ -102,6 +106,7 @@ class StreamWorker(PartitionWorker):
         self._committed = tenure.committed
         self._finished = self._since_commit = 0
         self._seeking: Start | None = None
+        self._recognized: PartitionConsumer | None = None  # it surely reads the stream of which an offset is known
         self._replying: dict[Future[bool], tuple[PartitionConsumer, int]] = {}
         """Replies under way, with the consumers and the offsets of their requests."""
         self._progress, self._commit_due = Wakeup(), Wakeup()
@@ -173,9 +178,7 @@ class StreamWorker(PartitionWorker):
     async def _find_position(self) -> bool:
         """False if it cannot be found, or not yet."""
         try:
-            if self._position is not None:
-                await self._recognize()
-            elif not await self._begin():
+            if self._position is None and not await self._begin():
                 return False
             if self._seeking is not None:
                 await self._seek(self._seeking)
@@ -200,6 +203,7 @@ class StreamWorker(PartitionWorker):
         )
 
     async def _seek(self, start: Start) -> None:
+        await self._recognize()  # what it passes over is committed
         self._place(await offset_before(self._streams.connection, self.queue.name, start))
         offset = self._uncommitted()
         if offset is not None:  # what is passed over would come again after a crash, and nothing else may come for long
@@ -221,37 +225,46 @@ class StreamWorker(PartitionWorker):
 
     async def _is_new(self) -> bool:
         """Whether nothing can ever have been committed."""
-        return await self._streams.offsets_known() or (not await self._is_marked() and await self._may_mark())
+        return await self._streams.offsets_known() or (not await self._ask(is_marked) and await self._ask(may_mark))
 
     async def _note_beginning(self) -> bool:
         """Marks the stream, once Redis knows that whoever finds the mark and no offset has a start to finish."""
         if self._committed is None:
             await self._commit(STARTING)
         if self._committed is not None:
-            await self._mark()
+            await self._ask(mark)
         return self._committed is not None
+
+    async def _next(self, consumer: PartitionConsumer) -> list[Delivery]:
+        if consumer is not self._recognized and not await self._is_recognized(consumer):
+            return []
+        return await super()._next(consumer)
+
+    async def _is_recognized(self, consumer: PartitionConsumer) -> bool:
+        """Whether what a consumer brings may be worked. If it is subscribed, this is found out, or the consumer is lost."""
+        if consumer.state not in {PartitionState.CONSUMING, PartitionState.HALTING}:
+            return False
+        try:
+            await self._recognize()
+        except CobalanceError as error:
+            self._lost = self._lost or await self._reason(error)
+            self.notify()
+            return False
+        self._recognized = consumer
+        return True
 
     async def _recognize(self) -> None:
         """Raises OffsetUnknown if the group's mark has gone with the stream that was read."""
-        if await self._is_marked() or not await self._may_mark():
+        if await self._ask(is_marked) or not await self._ask(may_mark):
             return
         if not NOTHING_READ.issuperset({self._position, self._committed}):
-            raise _unmarked(self._streams.name, self.queue.name)  # whoever comes next has to find it as we did
-        await self._mark()
+            raise unmarked(self._streams.name, self.queue.name)  # whoever comes next has to find it as we did
+        await self._ask(mark)
 
-    async def _asked(self, ask: Callable[..., Future[bool]]) -> bool:
-        streams = self._streams
-        return await result_of(ask(streams.connection, streams.name, self.queue.name, key_prefix=streams.key_prefix))
-
-    async def _is_marked(self) -> bool:
-        return await self._asked(is_marked)
-
-    async def _mark(self) -> None:
-        """Marks the stream in RabbitMQ, if we may."""
-        await self._asked(mark)
-
-    async def _may_mark(self) -> bool:
-        return await self._asked(may_mark)
+    async def _ask(self, question: Callable[..., Future[bool]]) -> bool:
+        """Asks RabbitMQ about the group's mark of this stream, or has it made, if we may."""
+        its = self._streams
+        return await result_of(question(its.connection, its.name, self.queue.name, key_prefix=its.key_prefix))
 
     def _place(self, after: int) -> None:
         with self._counting:
@@ -260,7 +273,7 @@ class StreamWorker(PartitionWorker):
     def _unknown_start(self) -> Start:
         """What ``on_unknown_offset`` says."""
         if self._settings.stops_on_unknown_offset:
-            raise _no_offset(self.queue.name)
+            raise no_offset(self.queue.name)
         log.warning("stream %s: no offset is known; it is read from its first message", self.queue.name)
         return "first"
 
@@ -385,19 +398,3 @@ class StreamWorker(PartitionWorker):
 
     def _guard(self, *, proven: bool) -> None:
         super()._guard(proven=proven and self._settings.lock)
-
-
-def _unmarked(group: str, stream: str) -> OffsetUnknown:
-    return OffsetUnknown(
-        f"An offset of stream {stream!r} is known, but RabbitMQ does not know that this group has read it: the stream was deleted and made "
-        f"anew. Say where to begin, e.g. cobalance group reset-offsets {group} --resource {stream} --to-earliest --execute, which resumes it. "
-        f"If the offset was set by hand, and is meant for this stream: cobalance group resume {group} {stream}. Both need --amqp-url."
-    )
-
-
-def _no_offset(stream: str) -> OffsetUnknown:
-    return OffsetUnknown(
-        f"No offset of stream {stream!r} is known, though there may have been one: Redis has lost data, a stream was removed "
-        f"from the group for more than a week, or this user may not declare the exchange in RabbitMQ that tells new groups. Say where to begin, e.g. "
-        f"cobalance group reset-offsets GROUP --resource {stream} --to-earliest --execute, which resumes it; or use on_unknown_offset='first'."
-    )

@@ -18,7 +18,7 @@ from pika.channel import Channel
 from pika.exchange_type import ExchangeType
 
 from cobalance.coordinator.keys import DEFAULT_PREFIX
-from cobalance.errors import QueueMissing
+from cobalance.errors import OffsetUnknown, QueueMissing
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.containment import contained, failure_of
@@ -78,6 +78,15 @@ def forget(url: str, group: str, streams: Iterable[str], *, key_prefix: str = DE
 def mark_name(group: str, stream: str, key_prefix: str = DEFAULT_PREFIX) -> str:
     """The exchange's name. Its arguments name the group and the stream in clear text; no name has a blank."""
     return f"cobalance.read.{hashlib.sha256(f'{key_prefix} {group} {stream}'.encode()).hexdigest()[:32]}"
+
+
+def unmarked(group: str, stream: str) -> OffsetUnknown:
+    """The error that a stream is not the one that was read."""
+    return OffsetUnknown(
+        f"An offset of stream {stream!r} is known, but RabbitMQ does not know that this group has read it: the stream was deleted and made "
+        f"anew. Say where to begin, e.g. cobalance group reset-offsets {group} --resource {stream} --to-earliest --execute, which resumes it. "
+        f"If the offset was set by hand, and is meant for this stream: cobalance group resume {group} {stream}. Both need --amqp-url."
+    )
 
 
 @attrs.frozen

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from cobalance.errors import OffsetUnknown
 from cobalance.rabbitmq.model.stream_settings import Start
 from cobalance.rabbitmq.streams.position import BEFORE_FIRST
 from cobalance.rabbitmq.streams.probe import Undelivered, first_offset, last_chunk, last_offset, offset_at, offset_since
@@ -42,3 +43,12 @@ async def _look_up(connection: BrokerConnection, stream: str, start: Start) -> i
         found = await result_of(offset_since(connection, stream, start))
         return (start if found is None else found) - 1
     return end
+
+
+def no_offset(stream: str) -> OffsetUnknown:
+    """The error that there is no offset to start after, and no start may be chosen."""
+    return OffsetUnknown(
+        f"No offset of stream {stream!r} is known, though there may have been one: Redis has lost data, a stream was removed "
+        f"from the group for more than a week, or this user may not declare the exchange in RabbitMQ that tells new groups. Say where to begin, e.g. "
+        f"cobalance group reset-offsets GROUP --resource {stream} --to-earliest --execute, which resumes it; or use on_unknown_offset='first'."
+    )
