@@ -18,7 +18,7 @@ from cobalance.description import GroupDescription
 from cobalance.errors import CobalanceError, GroupActive, QueueMissing, UsageError
 from cobalance.journal import Journal, with_gaps
 from cobalance.lazy import importing
-from cobalance.limits import check_kind, check_names
+from cobalance.limits import check_integer, check_kind, check_names
 from cobalance.names import validate_name
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL, check_amqp_url, check_management_url
 from cobalance.settings import GroupSettings
@@ -349,13 +349,16 @@ class GroupAdmin:
             GroupActive: the group has members, or may have.
         """
         wanted = dict(offsets) if isinstance(offsets, Mapping) else _offsets_of(offsets)
+        for offset in wanted.values():
+            check_integer("the offset to commit", offset, least=-1)
         coordinator = self._of(group)
+        all_halted = {row.name for row in coordinator.resources() if row.halted}.issuperset(wanted)
         self._remember_halted(group, wanted)
+        if all_halted:  # for whatever reason: a member may look at once, and this is not refused
+            self._try_to_remember(group, wanted)
         done = _when_left(coordinator, lambda: coordinator.reset_offsets(wanted), on_waiting)
-        try:  # the others only now: what is refused must not hide that a stream was made anew
-            self._remember(group, self._streams_of(wanted))
-        except CobalanceError as error:  # they may not be streams
-            log.info("group %s: RabbitMQ is not told of its new offsets: %s", group, error)
+        if not all_halted:  # only now: what is refused must not hide that a stream was made anew
+            self._try_to_remember(group, wanted)
         return done
 
     def trust_offsets(self, group: str) -> None:
@@ -394,6 +397,12 @@ class GroupAdmin:
                 "address, and resume them then (cobalance group resume --amqp-url): %s",
                 *(group, ", ".join(streams), error),
             )
+
+    def _try_to_remember(self, group: str, names: Iterable[str]) -> None:
+        try:
+            self._remember(group, self._streams_of(names))
+        except CobalanceError as error:  # they may not be streams
+            log.info("group %s: RabbitMQ is not told of its new offsets: %s", group, error)
 
     def _remember(self, group: str, streams: Sequence[str]) -> None:
         with importing:

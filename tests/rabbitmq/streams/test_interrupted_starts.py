@@ -12,7 +12,7 @@ import anyio
 import pytest
 from tests.consumers import Place, place, until
 from tests.rabbitmq.streams.test_reading_marks import is_marked
-from tests.reading import Reading, committed, member
+from tests.reading import WITHIN_S, Reading, committed, member
 from tests.streams import Stream, connected, new_stream
 
 from cobalance import ConsumerGroup, Tenure
@@ -221,18 +221,19 @@ async def test_what_is_not_recognized_yet_is_not_handled_at_a_handover(
 
     monkeypatch.setattr(f"{WORKER}.is_marked", ask)
     group = member(here, stream, reading, commit_every=1, start="first")
-    async with anyio.create_task_group() as tasks:
 
-        async def leave_while_it_is_looked_at() -> None:
-            async with group:
-                await asked.wait()
-                tasks.start_soon(answer_when_asked_back)
+    async def leave_while_it_is_looked_at() -> None:
+        async with group:
+            await asked.wait()
+            tasks.start_soon(answer_when_asked_back)
 
-        async def answer_when_asked_back() -> None:
-            await until(lambda: all(it.tenure.asking.is_set() for it in group._workers.values()))
-            answer.set_exception(ChannelLost("cut"))
+    async def answer_when_asked_back() -> None:
+        await until(lambda: all(it.tenure.asking.is_set() for it in group._workers.values()))
+        answer.set_exception(ChannelLost("cut"))
 
-        tasks.start_soon(leave_while_it_is_looked_at)
+    with anyio.fail_after(WITHIN_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(leave_while_it_is_looked_at)
     assert not reading.deliveries
     assert committed(here, stream) == 9
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
 import pytest
@@ -11,11 +11,12 @@ from pika.exchange_type import ExchangeType
 from tests.cli_process import cobalance
 from tests.consumers import Place, channel, place, until
 from tests.names import unique
-from tests.reading import Reading, committed, member
+from tests.reading import Reading, committed, member, settings
 from tests.streams import Stream, connected, new_stream
 
-from cobalance import Tenure
+from cobalance import Delivery, Tenure
 from cobalance.admin import GroupAdmin
+from cobalance.coordinator.client import Coordinator
 from cobalance.errors import GroupActive
 from cobalance.rabbitmq.streams import reading_mark
 from cobalance.rabbitmq.streams.reading_mark import mark, mark_name, may_mark
@@ -157,6 +158,38 @@ async def test_a_reset_that_is_refused_does_not_make_it(here: Place, stream: Str
     async with member(here, stream, Reading()):
         await until(lambda: here.journal("halted"))
     assert committed(here, stream) == 9
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["done", "refused"])
+async def test_a_reset_makes_it_before_it_resumes_the_stream(
+    here: Place, stream: Stream, monkeypatch: pytest.MonkeyPatch, *, refused: bool
+) -> None:
+    """Whatever it was halted for, and made anew since: the next holder may look at once. A refused one does not."""
+    marked: list[bool] = []
+    reset = Coordinator.reset_offsets
+
+    def note(self: Coordinator, offsets: Mapping[str, int]) -> Sequence[str]:
+        marked.append(is_marked(here, stream))
+        return reset(self, offsets)
+
+    def fail(_: Delivery) -> None:
+        raise ValueError
+
+    await start_next(here, stream)
+    stream.append(1)
+    monkeypatch.setattr(Coordinator, "reset_offsets", note)
+    with new_stream(here.amqp_url) as other, closing(GroupAdmin(here.redis_url, amqp_url=here.amqp_url)) as admin:
+        streams = settings(start="first")
+        async with here.member([stream.name, other.name], fail, streams=streams, on_error="halt", retries=0):
+            await until(lambda: here.journal("halted") and committed(here, other) == -1)
+            stream.make_anew()
+            if refused:
+                with pytest.raises(GroupActive):
+                    admin.reset_offsets(here.group, {stream.name: -1, other.name: -1})
+            else:
+                assert list(admin.reset_offsets(here.group, {stream.name: -1})) == [stream.name]
+        assert set(marked) == {not refused}
+        assert is_marked(here, stream) is not refused
 
 
 @pytest.mark.parametrize(("configure", "may"), [(".*", True), (r"^cobalance\.read\..*", True), ("^stream", False)])
