@@ -193,7 +193,7 @@ class StreamWorker(PartitionWorker):
 
     async def _reason(self, error: CobalanceError) -> CobalanceError:
         """A queue of another type has no mark of the group, either, and no offset would help."""
-        if not isinstance(error, OffsetUnknown) or await self._streams.is_stream(self.queue):
+        if not isinstance(error, OffsetUnknown | QueueMismatch) or await self._streams.is_stream(self.queue):
             return error
         with suppress(CobalanceError, AMQPError):
             await self.partitions.read_again(self.queue)  # for its next tenure
@@ -247,7 +247,7 @@ class StreamWorker(PartitionWorker):
         try:
             await self._recognize()
         except CobalanceError as error:
-            self._lost = self._lost or await self._reason(error)
+            self._lost = self._lost or error
             self.notify()
             return False
         self._recognized = consumer
@@ -290,7 +290,7 @@ class StreamWorker(PartitionWorker):
 
     async def _judge_loss(self, consumer: PartitionConsumer, error: CobalanceError) -> None:
         if error is not SOUGHT:
-            await super()._judge_loss(consumer, error)
+            await super()._judge_loss(consumer, await self._reason(error))
 
     async def _finish_up(self, start_soon: StartSoon) -> None:
         await super()._finish_up(start_soon)
