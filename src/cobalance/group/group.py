@@ -110,7 +110,17 @@ class GroupOptions(PlainOptions, total=False):
         "sample",
     )
 )  # called by the engine
-@hides("abandon", "check_process", "commit_tenure", "is_copy", "leave_soon", "log_exceptions", "own", "settings_read")
+@hides(
+    "abandon",
+    "check_process",
+    "commit_tenure",
+    "is_copy",
+    "key_prefix",
+    "leave_soon",
+    "log_exceptions",
+    "own",
+    "settings_read",
+)
 class Group(Healthy, Pausing, StartStop):
     """Membership in a group, for the duration of an ``async with`` block, or from :meth:`start` to :meth:`stop`.
 
