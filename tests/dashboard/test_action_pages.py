@@ -74,7 +74,7 @@ def confirm(page: Page) -> None:
 
 def told(page: Page, title: str) -> str:
     """What a dialog says under that title."""
-    until(page, f"document.querySelector('dialog h3').textContent === {title!r}")
+    until(page, f"document.querySelector('dialog h3')?.textContent === {title!r}")
     return str(page.evaluate("document.querySelector('.answered .sentences').textContent"))
 
 
@@ -91,10 +91,10 @@ def test_a_halted_partition_is_resumed_by_keys(notebook: Window, url: str, admin
     press(page, "Escape")
     until(page, f"{DIALOG} === null")
     assert [it.name for it in admin.describe(GROUP).resources if it.halted] == []
-    until(page, "document.querySelector('.act').hidden")
+    until(page, "document.querySelector('.act')?.hidden")
     until(page, "document.activeElement.id === 'main'")
     page.goto(f"{url}/handovers")
-    until(page, f"/{HALTED} was resumed in the dashboard on /.test(document.querySelector('.changes').textContent)")
+    until(page, f"/{HALTED} was resumed in the dashboard on /.test(document.querySelector('.changes')?.textContent)")
     assert notebook.complaints == []
 
 
@@ -130,7 +130,7 @@ def test_what_was_changed_meanwhile_is_said(notebook: Window, url: str, admin: G
     told(page, "This would change")
     admin.resume(GROUP, HALTED)
     confirm(page)
-    until(page, "/has changed since/.test(document.querySelector('dialog [role=alert]').textContent)")
+    until(page, "/has changed since/.test(document.querySelector('dialog [role=alert]')?.textContent)")
     until(page, "document.activeElement.textContent === 'Show what would change'")
     press(page, "Enter")
     assert told(page, "There is nothing to do") == "Nothing is halted."
@@ -149,7 +149,7 @@ def test_nothing_is_chosen_beforehand(notebook: Window, url: str) -> None:
     page.select_option("dialog select", "offset")
     page.fill("dialog input", "3")
     press(page, "Enter")
-    until(page, f"document.querySelector('dialog [role=alert]').textContent.includes({HALTED!r})")
+    until(page, f"document.querySelector('dialog [role=alert]')?.textContent.includes({HALTED!r})")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
