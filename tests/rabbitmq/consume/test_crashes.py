@@ -5,13 +5,16 @@ live keep everything, whatever becomes of their connections for a moment.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from contextlib import ExitStack, asynccontextmanager
 from urllib.parse import urlsplit
 
 import anyio.to_thread
 import attrs
 import pytest
+from pika.exceptions import StreamLostError
 from tests.consumers import Place, channel, new_topic, until
 from tests.faults.consuming import Received
 from tests.faults.crashing import LONG, Crew, crew
@@ -23,7 +26,7 @@ from cobalance import ConsumerGroup, servers
 from cobalance.group.clock import monotonic_ms
 from cobalance.rabbitmq import Delivery, Topic
 from cobalance.rabbitmq.consume import crash_detection
-from cobalance.rabbitmq.consume.last_will import wills_queue
+from cobalance.rabbitmq.consume.last_will import LastWill, wills_queue
 from cobalance.rabbitmq.topics.admin import connected
 
 pytestmark = pytest.mark.anyio
@@ -446,3 +449,29 @@ async def test_without_the_permission_it_says_so_and_works(
             publish_to_all(private_rabbitmq.url, topic, "works")
             await received.wait("works")
         assert caplog.text.count("crash_detection=False") == 1
+
+
+async def test_a_connection_that_is_lost_meanwhile_is_not_called_a_missing_permission(
+    amqp_url: str,
+    redis_url: str,
+    redis_admin_url: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The connection itself reports that it is away."""
+    tried, report = threading.Event(), LastWill._report
+
+    def fail(_: LastWill, __: str, ready: Future[None]) -> None:
+        ready.set_exception(StreamLostError("reset by peer"))
+
+    def note(will: LastWill, error: Exception) -> None:
+        report(will, error)
+        tried.set()
+
+    monkeypatch.setattr(LastWill, "_open", fail)
+    monkeypatch.setattr(LastWill, "_report", note)
+    with new_topic(amqp_url, 1) as topic, crew(topic.name, amqp_url, redis_url, redis_admin_url) as team:
+        handle = Received().handle
+        async with ConsumerGroup(team.name, topic, handle, amqp_url=amqp_url, redis_url=redis_url, settings=LONG):
+            await until(tried.is_set)
+    assert "no last will can be kept" not in caplog.text

@@ -210,9 +210,11 @@ class LastWill:
         """
         ready: Future[None] = Future()
         if not self._connection.submit(partial(self._open, queue, ready)):
-            raise channel_lost(queue, "the connection was lost")
+            raise Unreachable("the connection was lost")
         try:
             ready.result(PATIENCE_S)
+        except pika_errors.AMQPConnectionError as error:  # not of this channel alone
+            raise Unreachable(loss_reason(error)) from None
         except (pika_errors.AMQPError, TimeoutError) as error:
             raise channel_lost(queue, loss_reason(error)) from None
 
