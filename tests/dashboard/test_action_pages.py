@@ -11,7 +11,6 @@ from tests.dashboard.scenes import GROUP, Scene, churned
 from tests.dashboard.test_pages import Theme, complaints_of_axe, focus_by_tab, press, until
 
 from cobalance import GroupAdmin
-from cobalance.coordinator.memory.transport import MemoryTransport
 from cobalance.dashboard.server import DashboardServer
 
 HALTED = "orders-005"
@@ -27,12 +26,6 @@ def scene() -> Scene:
     holder.release(HALTED, delivered=3, committed=1, offset=7, reason="halted:ValueError")
     found.hear()
     return found
-
-
-@pytest.fixture
-def admin(scene: Scene) -> Iterator[GroupAdmin]:
-    with GroupAdmin(transport=MemoryTransport(scene.backend.store), amqp_url="memory://dashboard") as found:
-        yield found
 
 
 @pytest.fixture

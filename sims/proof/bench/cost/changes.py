@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from cobalance.coordinator.client import Coordinator
-from proof.bench.cost.team import FOUNDER, SETTINGS, Cost, Team
+from proof.bench.cost.session_group import FOUNDER, SETTINGS, Cost, SessionGroup
 
 if TYPE_CHECKING:
     from proof.bench.server import Server
@@ -86,7 +86,7 @@ def changes(
 ) -> Iterator[Change | Memory]:
     """Everything in turn, on a group of its own. ``alone`` is what it takes while nobody but its founder has come."""
     before = _used(server)
-    group = Team(server)
+    group = SessionGroup(server)
     capacity = max(1, resources // (MOVED * members))
     measured = _Measuring(group, members, resources)
     _gather(group, members, capacity)
@@ -117,7 +117,7 @@ def changes(
 
 @attrs.frozen
 class _Measuring:
-    group: Team
+    group: SessionGroup
     members: int
     resources: int
 
@@ -177,7 +177,7 @@ class _Measuring:
         yield self.change(go, left)
 
 
-def _gather(group: Team, members: int, capacity: int) -> None:
+def _gather(group: SessionGroup, members: int, capacity: int) -> None:
     """All join."""
     for number in range(members):
         group.start(f"m{number:05}", capacity)
@@ -201,7 +201,7 @@ def yardstick(server: Server) -> list[float]:
     return spent
 
 
-def _restarted(group: Team, name: str) -> Cost:
+def _restarted(group: SessionGroup, name: str) -> Cost:
     """One member goes, and its successor comes."""
     group.measured()
     group.stop(name)
@@ -213,7 +213,7 @@ def _restarted(group: Team, name: str) -> Cost:
 
 def founder_alone(server: Server, resources: int) -> int:
     """What a group takes in which one member has everything."""
-    group = Team(server)
+    group = SessionGroup(server)
     group.start(FOUNDER, 1)
     group.declare(names(resources))
     group.until_even()
@@ -222,7 +222,7 @@ def founder_alone(server: Server, resources: int) -> int:
     return size
 
 
-def _founder_again(group: Team) -> int:
+def _founder_again(group: SessionGroup) -> int:
     """What it takes when all others have crashed, and are forgotten."""
     group.kill([name for name in group.sessions if name != FOUNDER])
     group.until_even(at_least_ms=SETTINGS.session_timeout_ms + 2 * SETTINGS.heartbeat_interval_ms)
@@ -231,7 +231,7 @@ def _founder_again(group: Team) -> int:
     return group.memory()
 
 
-def _delete(group: Team) -> None:
+def _delete(group: SessionGroup) -> None:
     group.stop(FOUNDER)
     group.until_even()
     group.close()

@@ -52,7 +52,7 @@ class Cost:
     """How often somebody began to work a resource."""
 
 
-class Team(BenchGroup):
+class SessionGroup(BenchGroup):
     """What a member asks for is asked at once, hints arrive when all that is under way was answered, and nobody needs any time
     to finish its work.
     """
