@@ -70,8 +70,8 @@ KEYS: tuple[Mutant, ...] = (
     partition(
         "slots-stay-for-ever",
         "../consume/by_key",
-        "            turn.give_up()\n            self._worker.notify()\n\n    def _new_slot",
-        "            self._worker.notify()\n\n    def _new_slot",
+        "            turn.give_up()\n            self._worker.wake()\n\n    def _new_slot",
+        "            self._worker.wake()\n\n    def _new_slot",
         "A slot that has no more work keeps its place, until no partition has one.",
         CONSUME + "test_by_key.py::test_no_more_handlers_run_than_concurrency_in_all_partitions",
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +22,7 @@ from cobalance.rabbitmq.model.batches import Batch
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.topics.broker import ready_messages
 from cobalance.settings import MemberSettings
+from cobalance.threads.wakeup import Wakeup
 
 pytestmark = pytest.mark.anyio
 
@@ -473,6 +474,30 @@ async def test_a_drain_that_waits_for_room_is_quiet(here: Place, topic: Topic) -
             assert len(opened) < 20
             gate.let("a1")
     assert sorted(gate.done) == ["a1", "b1", "c1"]
+
+
+async def test_a_message_that_ends_does_not_wake_all_that_wait_for_room(
+    here: Place, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred wait; one of them gets the room."""
+    count, woken, notify = 100, Counter[Wakeup](), Wakeup.notify
+
+    def counted(self: Wakeup) -> None:
+        woken[self] += 1
+        notify(self)
+
+    gate = Gate("0")
+    here.publish(topic, *map(str, range(count)))
+    limits = {"concurrency": count, "max_in_flight": 1, "key": lambda it: it.body}
+    async with here.member(topic, gate.handle, **{**BY_KEY, **limits}) as member:
+        (worker,) = await until(member._workers.values)
+        in_line: set[Wakeup] = worker._in_line
+        await until(lambda: len(in_line) == count - 2)  # one runs, one has ended
+        monkeypatch.setattr(Wakeup, "notify", counted)
+        waiting = set(in_line)
+        gate.let(*map(str, range(1, count)))
+        await until(lambda: len(gate.done) == count)
+        assert sum(woken[it] for it in waiting) <= 2 * count
 
 
 async def test_a_batch_that_had_to_wait_grows_no_larger(here: Place, topic: Topic) -> None:

@@ -77,7 +77,7 @@ class ByKey:
             return
         if self._turn is None:
             self._turn = Turn(self._places, 1)
-            self._turn.queue(self._worker.notify)
+            self._turn.queue(self._worker.wake)
         if self._turn.has_come:
             turn, self._turn = self._turn, None
             with self._lock:
@@ -141,7 +141,7 @@ class ByKey:
             ask = not self._asked and self._order.is_ready(now)
             self._asked = self._asked or ask
         if ask:
-            self._worker.notify()
+            self._worker.wake()
         return parcel
 
     @property
@@ -190,7 +190,7 @@ class ByKey:
             self._idle.append(slot)
             self._running -= 1
             turn.give_up()
-            self._worker.notify()
+            self._worker.wake()
 
     def _new_slot(self) -> Slot:
         slot = Slot(self._worker, Watch(self._worker.partitions.own, self._worker.tenure.worked), self)

@@ -408,9 +408,13 @@ class PartitionWorker:
         finally:
             self._in_line.discard(wakeup)
 
+    def wake(self) -> None:
+        """Something has changed that the worker itself may wait for. Any thread."""
+        self._wakeup.notify()
+
     def notify(self) -> None:
         """Something has changed that the worker, or a slot in line, may wait for. Any thread."""
-        self._wakeup.notify()
+        self.wake()
         for wakeup in list(self._in_line):
             wakeup.notify()
 
