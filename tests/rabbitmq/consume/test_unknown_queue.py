@@ -10,7 +10,7 @@ import pytest
 from tests.consumers import Place, new_topic, until
 from tests.names import unique
 
-from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.consume.known_queues import KnownQueues
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.topics.admin import connected
 
@@ -36,15 +36,15 @@ async def test_a_tenure_that_is_over_when_its_queue_was_read_leaves_the_next_one
     """
     reading, go_on = threading.Event(), threading.Event()
     threads: list[threading.Thread] = []
-    read: Callable[[ConsumerGroup, str], Queue] = ConsumerGroup._read
+    read: Callable[[KnownQueues, str], Queue] = KnownQueues._read
 
-    def slowly(group: ConsumerGroup, name: str) -> Queue:
+    def slowly(queues: KnownQueues, name: str) -> Queue:
         threads.append(threading.current_thread())
         reading.set()
         go_on.wait()
-        return read(group, name)
+        return read(queues, name)
 
-    monkeypatch.setattr(ConsumerGroup, "_read", slowly)
+    monkeypatch.setattr(KnownQueues, "_read", slowly)
     held: list[Any] = []
     with new_topic(here.amqp_url) as topic:
         async with here.member(topic, held.append, ack="manual") as group:

@@ -13,7 +13,6 @@ from cobalance.group.clock import monotonic_ms
 from cobalance.group.group import GroupOptions
 from cobalance.limits import check_kind
 from cobalance.member.events import ResourcesDeclared
-from cobalance.names import validate_name
 from cobalance.rabbitmq.consume.by_key import ByKey
 from cobalance.rabbitmq.consume.channel_loss import GRANTED_UNCONNECTED, STILL_UNCONNECTED
 from cobalance.rabbitmq.consume.consumer_options import Ack, ConsumerOptions, check_known
@@ -26,6 +25,7 @@ from cobalance.rabbitmq.consume.fencing import Fence, Fencing
 from cobalance.rabbitmq.consume.handlers import check_handler
 from cobalance.rabbitmq.consume.handling import Handling
 from cobalance.rabbitmq.consume.key_settings import KeySettings
+from cobalance.rabbitmq.consume.known_queues import KnownQueues, QueueRules
 from cobalance.rabbitmq.consume.last_tries import SentAhead
 from cobalance.rabbitmq.consume.metering import Metering
 from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
@@ -35,7 +35,7 @@ from cobalance.rabbitmq.consume.streaming import Streaming
 from cobalance.rabbitmq.consume.subscription import Subscription
 from cobalance.rabbitmq.consume.unknown_queue import UnknownQueueWorker
 from cobalance.rabbitmq.consume.workers import Workers
-from cobalance.rabbitmq.model.queues import Guard, Queue
+from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.model.stream_settings import StreamSettings
 from cobalance.rabbitmq.options import check_options, checked_source
@@ -43,11 +43,9 @@ from cobalance.rabbitmq.partition.delivery import Delivery
 from cobalance.rabbitmq.partition.in_flight import Share
 from cobalance.rabbitmq.partition.partition import PartitionConsumer
 from cobalance.rabbitmq.partition.replies import Replies, Reply
-from cobalance.rabbitmq.topics.broker import learn_queue
 from cobalance.rabbitmq.topics.other_groups import LOOK_EVERY, OtherGroups
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL, virtual_host
 from cobalance.rabbitmq.wire.connection import BrokerConnection
-from cobalance.rabbitmq.wire.failures import unguarded
 from cobalance.rabbitmq.wire.presence import is_there
 from cobalance.rabbitmq.wire.reconnection import Reconnection
 from cobalance.threads.cancellation import is_cancellation
@@ -243,8 +241,8 @@ class ConsumerGroup(Streaming):
         self._prefetch, self._sent_ahead = prefetch, SentAhead(name)
         self._ack_every, self._ack_interval_ms = ack_every, ack_interval_ms
         self.manual = _checked("ack", ack, ("auto", "manual")) == "manual"
-        self._dead_letter = _checked("on_error", on_error, get_args(OnError)) == "dead_letter"
-        self._require_guard, self._crash_detection = require_guard, crash_detection
+        dead_letters = _checked("on_error", on_error, get_args(OnError)) == "dead_letter"
+        self._crash_detection = crash_detection
         self.unconnected_ms = unconnected_ms
         self._streams = streams or StreamSettings()
         self.batch = batch
@@ -273,9 +271,14 @@ class ConsumerGroup(Streaming):
         )
         self._per_partition = max_in_flight_per_partition
         self._room = None if max_in_flight is None else Room(max_in_flight)
-        self._queues: dict[str, Queue] = {}
-        self._outdated: set[str] = set()
-        """Of these, the ones to be read again before they are worked."""
+        rules = QueueRules(
+            require_guard=require_guard,
+            parks=self._retries.parks,
+            dead_letters=dead_letters,
+            stream_lock=self._streams.lock,
+            reads_as_stream=self._reads_as_stream,
+        )
+        self._queues = KnownQueues(amqp_url, rules, self._queue_read)
         self._workers = Workers()
         """Of tenures that are not over: a worker holds whatever its channel and its handlers left behind."""
         self.connection: BrokerConnection
@@ -353,8 +356,7 @@ class ConsumerGroup(Streaming):
 
     async def _prepare(self) -> None:
         queues = await self._patience.call(lambda: in_thread(self._subscribed.find))
-        self._queues = {queue.name: queue for queue in queues}
-        self._check_queues()
+        self._queues.enter(queues, self._subscribed, self.name)
         name = f"{self.name}/{self._engine.session.name}"
         heartbeat_s = max(1, round(self.settings.session_timeout_ms / 3_000))
         self.connection = BrokerConnection(
@@ -373,24 +375,20 @@ class ConsumerGroup(Streaming):
                 self._engine,
                 self.connection,
                 self._amqp_url,
-                guarded=all(map(self._is_guarded, self._queues.values())),
+                guarded=self._queues.are_guarded,
                 session_timeout_ms=self.settings.session_timeout_ms,
             )
             self._crashes.connected()
         self._others = OtherGroups(self._coordinator, f"{self.connection.cluster}/{virtual_host(self._amqp_url)}")
-        await in_thread(lambda: self._others.warn(self._queues_among(self._queues)))
+        await in_thread(lambda: self._others.warn(self._queues.among(self._queues.names)))
         # What changes by itself is declared by the member elected to look for it, and by who has just found it, so that a
         # group begins at once; the rest, by every member.
         self._subscription = self._subscribed.id
-        self._resources = tuple(self._queues) if self._subscribed.is_certain else None
-
-    def _queues_among(self, names: Iterable[str]) -> list[str]:
-        """The names of queues that are not streams."""
-        return sorted(name for name in names if name in self._queues and not self._reads_as_stream(self._queues[name]))
+        self._resources = self._queues.names if self._subscribed.is_certain else None
 
     async def _enter_group(self) -> None:
         pause_ms = LOOK_EVERY * self._refresh_ms
-        self._start_task(self._run_service, self._others.watch, lambda: self._queues_among(self.tenures), pause_ms)
+        self._start_task(self._run_service, self._others.watch, lambda: self._queues.among(self.tenures), pause_ms)
         if self._subscribed.changes:
             self._start_task(self._run_service, self._discovery().run)
         if self._management_url is not None:
@@ -410,35 +408,6 @@ class ConsumerGroup(Streaming):
             declare=lambda names, version: self.post(ResourcesDeclared(version, names)),
             step_down=lambda: self._coordinator.step_down(self._engine.session.member),
         )
-
-    def _check_queues(self) -> None:
-        if not self._queues and not self._subscribed.may_be_empty:
-            raise UsageError(f"group {self.name!r} was given no queues: name a topic, or at least one queue")
-        for queue in list(self._queues.values()):
-            try:
-                self._check_queue(queue)
-            except CobalanceError:
-                if self._subscribed.names(queue.name):
-                    raise
-                del self._queues[queue.name]  # its holder says why, and halts it
-
-    def _check_queue(self, queue: Queue) -> None:
-        validate_name("queue", queue.name)
-        if queue.auto_delete:
-            raise UsageError(
-                f"queue {queue.name!r} is an auto-delete queue: RabbitMQ deletes it with its messages when its only consumer goes, which "
-                "happens at each handover. Declare it without auto_delete, and delete it when it is not needed any more; with x-expires "
-                "it would be deleted with its messages whenever nobody works it for as long, as during a pause after failures"
-            )
-        if self._require_guard and queue.guard is Guard.NONE and not self._reads_as_stream(queue):
-            raise unguarded(queue)
-        if self._retries.parks and self._reads_as_stream(queue):
-            raise UsageError(f"{queue.name!r} is a stream, which has one offset: its messages are tried again in place")
-        if self._dead_letter and "x-dead-letter-exchange" not in queue.arguments:
-            raise UsageError(
-                f"queue {queue.name!r} has no dead-letter target, so messages given up would be lost: "
-                f"declare one, or use on_error='pause'"
-            )
 
     async def _release_servers(self) -> None:
         if self._crashes is not None:
@@ -497,49 +466,28 @@ class ConsumerGroup(Streaming):
     def _make_worker(self, tenure: Tenure) -> Worker:
         if self._fencing is not None:
             self._fencing.look()
-        queue = self._queues.get(tenure.resource)
-        if queue is not None and queue.name not in self._outdated:
+        queue = self._queues.current(tenure.resource)
+        if queue is not None:
             warn_of_expiry(self.name, queue)
             return self._worker_for(tenure, queue)
         return UnknownQueueWorker(tenure, self, lambda: self._learn(tenure))
 
     def _learn(self, tenure: Tenure) -> Callable[[], Worker]:
-        queue = self._read(tenure.resource)
-        self._check_queue(queue)
-        self._queues[queue.name] = queue
-        self._outdated.discard(queue.name)
+        queue = self._queues.learn(tenure.resource)
         warn_of_expiry(self.name, queue)
         return lambda: self._worker_for(tenure, queue)
 
-    def _read(self, name: str) -> Queue:
-        """The queue as it is declared now. From then on it may be worked."""
-        queue = learn_queue(self._amqp_url, name)
+    def _queue_read(self, queue: Queue) -> None:
         if self._crashes is not None:
-            self._crashes.check_guard(guarded=self._is_guarded(queue))
-        return queue
-
-    def _is_guarded(self, queue: Queue) -> bool:
-        """Whether RabbitMQ serves only one member at a time, whenever it is worked."""
-        return self._streams.lock if self._reads_as_stream(queue) else queue.guard is not Guard.NONE
+            self._crashes.check_guard(guarded=self._queues.rules.is_guarded(queue))
 
     async def read_again(self, queue: Queue) -> Queue | None:
-        """The queue as it is declared now; None if the program describes it itself, or it cannot be worked like that.
-
-        In the latter case it is read once more for its next tenure, when an operator has resumed it.
-        """
+        """The queue as it is declared now, if it can be consumed so; None if the program describes it itself, too."""
         if self._subscribed.describes(queue.name):
             return None
-        self._outdated.add(queue.name)
-        found = await in_thread(lambda: self._read(queue.name))
-        try:
-            self._check_queue(found)
-        except CobalanceError:
-            return None
-        if found == queue or self._reads_as_stream(found) != self._reads_as_stream(queue):
-            return None
-        log.warning("group %s: queue %s was declared anew, and is consumed as it is now", self.name, queue.name)
-        self._queues[queue.name] = found
-        self._outdated.discard(queue.name)
+        found = await in_thread(lambda: self._queues.read_again(queue))
+        if found is not None:
+            log.warning("group %s: queue %s was declared anew, and is consumed as it is now", self.name, queue.name)
         return found
 
     def _worker_for(self, tenure: Tenure, queue: Queue) -> PartitionWorker:
@@ -608,7 +556,7 @@ class ConsumerGroup(Streaming):
             prefetch=self._sent_ahead.bounded(queue, self.prefetch_of(queue), rabbitmq=self.connection.server_version),
             ack_every=self._ack_every,
             ack_interval_ms=self._ack_interval_ms,
-            require_guard=self._require_guard,
+            require_guard=self._queues.rules.require_guard,
             acks_ahead=self._keys.key_of is not None,
             acks_ahead_at_close=True,  # out of order: by hand, or behind a request whose reply was refused
         )
