@@ -234,6 +234,27 @@ def test_a_graced_member_keeps_at_most_its_quota(group: Group) -> None:
     assert group.loads()["a"] == 3
 
 
+@pytest.mark.parametrize("mode", ["cooperative", "eager"])
+def test_a_standby_that_leaves_before_it_was_asked_back_all_that_it_inherited(backend: Backend, mode: str) -> None:
+    """Nothing is left to be asked: it goes to others at once, and no barrier waits for it."""
+    group = Group(backend, attrs.evolve(SETTINGS, rejoin_grace_ms=600_000, moves_per_call=2))
+    a, c = group.join("a", instance_id="pod-a"), group.join("c")
+    group.set_resources(a, names(24), version=1)
+    group.drain()
+    a.leave(remain=True)
+    a.silent = True
+    b = group.join("b", instance_id="pod-a", capacity=0)
+    b.leave(remain=True)
+    b.silent = True
+    if mode == "eager":
+        group.coordinator.configure(mode="eager")
+        group.join("d")
+    group.run(2 * SETTINGS.revocation_timeout_ms, *(it for it in group.members.values() if not it.silent))
+    assert not any(it.status == "pending" for it in group.coordinator.resources())
+    assert group.loads()["b"] == 0
+    assert len(c.holds) == group.loads()["c"] > 0
+
+
 def test_a_second_live_process_with_the_same_instance_id_is_refused(group: Group) -> None:
     """Refused as long as the first one's session lasts, then accepted."""
     a, b, c = static_group(group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from typing import Any
@@ -13,7 +14,7 @@ from cobalance import servers
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.replies import CoordinatorReply
-from cobalance.coordinator.requests import Claim, Header, Heartbeat, Join, Request, SetResources
+from cobalance.coordinator.requests import Claim, Header, Heartbeat, Join, Request, SetResources, Tick
 from cobalance.settings import GroupSettings
 
 SETTINGS = GroupSettings()
@@ -81,3 +82,20 @@ def test_a_newcomer_is_granted_nothing_that_a_forgotten_member_works(
     claimed = join(worker, "worker-2", previous="worker", claims=(Claim("r", held.token),))
     assert claimed.results == ("KEPT",)
     assert claimed.incarnation == newcomer.incarnation
+
+
+def test_a_repair_ends_although_older_connections_know_the_server_by_another_name(
+    connect: Connect, admin: redis_py.Redis
+) -> None:
+    """A replica was attached, or was gone for an hour, and the replication id changed under open connections."""
+    older, names = connect(), tuple(f"r{n:03}" for n in range(200))
+    found = join(older, "a", last_page=True)
+    declared = SetResources(version=1, digest="d", to=names[-1], names=names)
+    older.execute(Request(Header("a", 2, found.incarnation, found.version), declared))
+    admin.replicaof("127.0.0.1", "1")
+    admin.replicaof("NO", "ONE")
+    newer = connect()
+    admin.delete("cobalance:1:{g}:names")
+    calls = itertools.cycle([newer, older])
+    tick = Request(Header("-", 0), Tick())
+    assert any(next(calls)._run(tick).status != "REPAIRING" for _ in range(100))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -158,7 +160,7 @@ def test_who_restarts_after_a_kill_takes_its_place_at_once(
     record.close()
 
 
-@pytest.mark.parametrize("doubt", ["it lives", "its file is elsewhere"])
+@pytest.mark.parametrize("doubt", ["it lives", "its file is elsewhere", "its file is copied"])
 def test_where_a_process_may_live_its_place_is_not_taken(
     redis_url: str, doubt: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +177,11 @@ def test_where_a_process_may_live_its_place_is_not_taken(
         assert holder.stdout.readline() == "held\n"
         if doubt == "it lives":
             holder.send_signal(signal.SIGSTOP)
+        elif doubt == "its file is copied":
+            holder.send_signal(signal.SIGSTOP)
+            folder = f"cobalance-{os.getuid()}"
+            shutil.copytree(tmp_path / folder, tmp_path / "copy" / folder)
+            monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "copy"))
         else:
             holder.kill()
             holder.wait()

@@ -3,13 +3,15 @@
 The kernel releases the lock when the last process that has it is gone, even after ``kill -9``, and no sooner. So a
 process that gets the lock knows that the member named in the file is dead, and may take over without waiting for its
 session to expire. Process ids, which mean little across containers, are not compared. In any doubtful case, such as
-another machine, a new container or a system without such locks, nothing is known, and the session has to expire first.
+another machine, a copy of the file, a new container or a system without such locks, nothing is known, and the session has
+to expire first.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import stat
 import tempfile
 from contextlib import suppress
@@ -24,8 +26,8 @@ except ImportError:  # Windows
 if TYPE_CHECKING:
     from cobalance.coordinator.client import Coordinator
 
-MOST_BYTES = 200
-"""More than any member id needs."""
+MOST_BYTES = 1_000
+"""More than a member id and a place need."""
 
 
 class InstanceFile:
@@ -54,7 +56,7 @@ class InstanceFile:
             if self._file is None:
                 self._file = _locked(self._name)
             os.ftruncate(self._file, 0)
-            os.pwrite(self._file, member.encode(), 0)
+            os.pwrite(self._file, f"{member} {_place(self._file)}".encode() if member else b"", 0)
             self._written = True
 
     def close(self) -> None:
@@ -68,11 +70,12 @@ class InstanceFile:
             self._file = None
 
     def _lock(self) -> str:
-        """Returns its content, or "" if it cannot be locked."""
+        """Returns the member on record, or "" if it cannot be locked, or was not written here."""
         try:
             if self._file is None:
                 self._file = _locked(self._name)
-            return os.pread(self._file, MOST_BYTES, 0).decode("ascii", "replace")
+            member, _, place = os.pread(self._file, MOST_BYTES, 0).decode("ascii", "replace").partition(" ")
+            return member if place == _place(self._file) else ""
         except OSError:  # another process has it, or the file system has no such locks
             return ""
 
@@ -87,6 +90,16 @@ def _locked(name: str) -> int:
         os.close(opened)
         raise
     return opened
+
+
+def _place(file: int) -> str:
+    """Where a lock of this file is known to all who may have it: the machine since it was booted, its name, which copies of one
+    virtual machine may not share, and the file itself. Some shared file systems keep locks to each machine.
+    """
+    boot, found = "-", os.fstat(file)
+    with suppress(OSError):  # macOS
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    return f"{boot} {found.st_dev} {found.st_ino} {socket.gethostname()}"
 
 
 def _folder() -> Path:

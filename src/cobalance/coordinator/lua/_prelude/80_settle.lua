@@ -96,7 +96,7 @@ local function take(names)
   fetch_resources(names)
   for n = 1, #names do
     local r = resource(names[n])
-    if class_of(member(r.owner)) < 0 then end_tenure(r, 'expired', 'grace') else revoke(r) end
+    if member(r.owner).status == 'graced' then end_tenure(r, 'expired', 'grace') else revoke(r) end
   end
 end
 

@@ -190,8 +190,11 @@ load_group()
 if CALLER == '-' and REQUEST > 0 and now > REQUEST then return refuse('LATE') end
 -- A server may become another one under an open connection (demoted, overwritten, promoted): who contradicts the group looks
 -- again before it is believed, or old and new connections would start incarnations in turn.
-if IDENTITY ~= '' and G.server ~= '' and IDENTITY ~= G.server and not CERTAIN then
-  return redis.error_reply('IDENTITY read INFO again')
+-- So does who contradicts a repair, which would begin anew with each of them.
+do
+  local repairing = string.match(G.pulse, '^%l+ %d %d+ (%S+)$') or G.server
+  local contradicts = G.server ~= '' and IDENTITY ~= G.server or repairing ~= '' and IDENTITY ~= repairing
+  if contradicts and IDENTITY ~= '' and not CERTAIN then return redis.error_reply('IDENTITY read INFO again') end
 end
 G.budget, G.lease = G.moves, 0 -- the latter: until when the caller may work what it has, if it never hears this answer
 local repaired
