@@ -592,13 +592,17 @@ class Membership(Forkable, ABC):
         A loop that goes on ends a leader's block some time before it answers, so two looks in a row decide on leaving.
         """
         was_unworked, self._unworked = self._unworked, False
-        patience_ms = self.own.max_processing_ms + self.own.drain_timeout_ms
-        if blocked_ms < patience_ms:
+        if not blocked_ms:
             return
         held = [it for it in self._roster.everything() if it.held]
         idle = [it for it in held if it.surely_idle]
-        if all(it in idle or it.busy_since is not None for it in held):  # who is busy gets the drain timeout
-            self._unworked = True
+        self._unworked = all(
+            it in idle or it.busy_since is not None for it in held
+        )  # who is busy gets the drain timeout
+        patience_ms = self.own.max_processing_ms + self.own.drain_timeout_ms
+        if blocked_ms < patience_ms:
+            return
+        if self._unworked:
             if not was_unworked:
                 return
             self._leave_because(f"its event loop has been blocked for {blocked_ms} ms", UNBLOCK)

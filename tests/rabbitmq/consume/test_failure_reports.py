@@ -75,13 +75,12 @@ async def test_one_that_never_returns_costs_its_partition(
         other.note(delivery)
 
     with new_topic(here.amqp_url) as topic:
-        here.publish(topic, 1, 2)
         options: dict[str, Any] = {"retries": SOON, "on_error": "dead_letter", "order": order}
-        member = here.member(topic, fail, member=OWN, on_failure=getattr(stuck, kind), **options)
-        async with member:
+        async with here.member(topic, fail, member=OWN, on_failure=getattr(stuck, kind), **options) as member:
+            await member.wait_held(*topic.queue_names)
             try:
-                await until(lambda: stuck.calls)
                 async with here.member(topic, note, **options):
+                    here.publish(topic, 1, 2)
                     assert await other.wait(2) == ["1", "2"]
                     assert stuck.calls == ["1"]
             finally:
