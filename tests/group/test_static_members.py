@@ -160,6 +160,21 @@ def test_who_restarts_after_a_kill_takes_its_place_at_once(
     record.close()
 
 
+def raise_doubt(doubt: str, holder: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From then on this process may not find, or not believe, that the holder is dead."""
+    elsewhere, folder = tmp_path / "elsewhere", f"cobalance-{os.getuid()}"
+    if doubt == "its file is elsewhere":
+        holder.kill()
+        holder.wait()
+        elsewhere.mkdir()
+    else:
+        holder.send_signal(signal.SIGSTOP)
+    if doubt == "its file is copied":
+        shutil.copytree(tmp_path / folder, elsewhere / folder)
+    if doubt != "it lives":
+        monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
+
+
 @pytest.mark.parametrize("doubt", ["it lives", "its file is elsewhere", "its file is copied"])
 def test_where_a_process_may_live_its_place_is_not_taken(
     redis_url: str, doubt: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -175,18 +190,7 @@ def test_where_a_process_may_live_its_place_is_not_taken(
     assert holder.stdout is not None
     try:
         assert holder.stdout.readline() == "held\n"
-        if doubt == "it lives":
-            holder.send_signal(signal.SIGSTOP)
-        elif doubt == "its file is copied":
-            holder.send_signal(signal.SIGSTOP)
-            folder = f"cobalance-{os.getuid()}"
-            shutil.copytree(tmp_path / folder, tmp_path / "copy" / folder)
-            monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "copy"))
-        else:
-            holder.kill()
-            holder.wait()
-            (tmp_path / "elsewhere").mkdir()
-            monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+        raise_doubt(doubt, holder, tmp_path, monkeypatch)
         with BlockingGroup(name, ["r"], redis_url=redis_url, settings=SETTINGS, member=own) as group:
             group.wait_held(timeout=30)
             kinds = [entry.kind for entry in record.entries()]
