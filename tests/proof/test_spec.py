@@ -12,8 +12,9 @@ import pytest
 
 from cobalance.servers import apt
 from proof.spec import cli, tlc
-from proof.spec.check import MODELS, CheckResult, model
-from proof.spec.mistakes import MISTAKES, settings
+from proof.spec.check import CheckResult
+from proof.spec.mistakes import ABOUT_THE_END, MISTAKES, settings
+from proof.spec.models import MODELS, changed
 from proof.spec.tlc import DOCUMENT, NO_JAVA, SpecUnavailable, checked, find_jar, find_java, verdict
 
 PASSED = """Model checking completed. No error has been found.
@@ -39,11 +40,19 @@ def defined(module: str) -> set[str]:
 
 def test_the_document_defines_every_promise_it_is_checked_for() -> None:
     """A configuration that names a missing promise would stop TLC."""
-    promises = defined("Promises")
-    assert {"S1", "S2", "S3", "S4", "S5", "S6", "L1", "L2", "L3"} <= promises
-    for name in MODELS:
-        for line in re.findall(r"^(?:INVARIANTS|PROPERTIES) (.*)$", model(name), re.MULTILINE):
-            assert set(line.split()) <= promises
+    promises = {"Small": defined("Promises"), "Handover": defined("Handover")}
+    assert {"S1", "S2", "S3", "S4", "S5", "S6", "L1", "L2", "L3"} <= promises["Small"]
+    for it in MODELS.values():
+        lines = re.findall(r"^(?:INVARIANTS|PROPERTIES) (.*)$", it.text, re.MULTILINE)
+        assert lines
+        assert set(" ".join(lines).split()) <= promises[it.module]
+
+
+def test_every_promise_about_handovers_is_broken_by_a_mistake() -> None:
+    """A promise that no mistake can break says nothing."""
+    of_handovers = [it for it in MODELS.values() if it.module == "Handover"]
+    lines = [line for it in of_handovers for line in re.findall(r"^(?:INV|PROP)\w+ (.*)$", it.text, re.MULTILINE)]
+    assert {name for line in lines for name in line.split()} <= {it.breaks for it in MISTAKES}
 
 
 def test_rebalansers_invariants_are_there_by_name() -> None:
@@ -61,22 +70,23 @@ def test_rebalansers_invariants_are_there_by_name() -> None:
 
 def test_every_configuration_is_checked() -> None:
     """None is unused."""
-    assert {file.stem for file in DOCUMENT.glob("*.cfg")} == set(MODELS)
+    assert {file.stem for file in DOCUMENT.glob("*.cfg")} == {it.file for it in MODELS.values()}
 
 
 def test_every_mistake_of_the_document_is_looked_for() -> None:
-    """Each is defined in Bugs.tla, and a promise about steps or states is looked for through the action `Wrong`."""
-    text = (DOCUMENT / "Bugs.tla").read_text("utf-8")
-    through_wrong = set(re.findall(r'Mistake = "(\w+)"', text))
-    assert {it.name for it in MISTAKES if not it.breaks.startswith("L")} == through_wrong
-    assert {it.name for it in MISTAKES} <= defined("Bugs")
+    """Each is defined beside its model, and a promise about steps or states is looked for through the action `Wrong`."""
+    for bugs in ("Bugs", "HandoverBugs"):
+        through_wrong = set(re.findall(r'Mistake = "(\w+)"', (DOCUMENT / f"{bugs}.tla").read_text("utf-8")))
+        planted = [it for it in MISTAKES if MODELS[it.model].bugs == bugs]
+        assert {it.name for it in planted if it.breaks not in ABOUT_THE_END} == through_wrong
+        assert {it.name for it in planted} <= defined(bugs)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda it: it.name)
 def test_a_mistake_is_looked_for_with_the_promise_that_it_breaks(mistake: object) -> None:
     """Its configuration is that of its model, with this mistake and this promise alone."""
     it = next(it for it in MISTAKES if it is mistake)
-    text = settings(it, model(it.model))
+    text = settings(it)
     assert f'Mistake = "{it.name}"' in text
     assert re.findall(r"^(?:INVARIANTS|PROPERTIES) (.*)$", text, re.MULTILINE) == [it.breaks]
     for constant, value in it.changes:
@@ -86,7 +96,7 @@ def test_a_mistake_is_looked_for_with_the_promise_that_it_breaks(mistake: object
 def test_a_change_of_an_unknown_constant_is_refused() -> None:
     """Otherwise a mistake would be looked for where it cannot show."""
     with pytest.raises(ValueError, match="no constant Kinds"):
-        settings(MISTAKES[0], "SPECIFICATION Safe\nCONSTANTS\n")
+        changed("SPECIFICATION Safe\nCONSTANTS\n", "Lists", (("Kinds", "{}"),))
 
 
 def test_a_verdict_tells_states_and_promises() -> None:
@@ -214,7 +224,7 @@ def test_the_command_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsy
 def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """The message lists the existing names."""
     assert cli.main(["proofs"]) == 2
-    assert "there are histories, mistakes, models, Delays" in capsys.readouterr().err
+    assert "there are histories, handovers, mistakes, models, Delays" in capsys.readouterr().err
 
 
 def test_a_part_that_fails_fails_the_command(

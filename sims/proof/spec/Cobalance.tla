@@ -19,7 +19,7 @@
 (* Left out: capacities, instance ids and their grace, eager mode, the     *)
 (* gathering of changes, which of several surplus resources is picked,     *)
 (* request numbers, pages of lists and answers, brokers' guards, messages. *)
-(* The simulator has all of them.                                          *)
+(* The simulator has all of them, and Handover.tla the last two.           *)
 (*                                                                         *)
 (* Small.tla makes it finite, Bugs.tla plants mistakes in it, and          *)
 (* Histories.tla compares it with what the simulator recorded.             *)

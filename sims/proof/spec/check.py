@@ -1,36 +1,20 @@
-"""What ``make spec`` checks: the specification, that mistakes in it are found, and that histories obey it."""
+"""What ``make spec`` checks: the specification, that mistakes in it are found, and that recorded runs obey it."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import attrs
 
-from proof.spec import history
-from proof.spec.corrupt import corrupted
-from proof.spec.history import History
+from cobalance.servers import private_rabbitmq
+from proof.spec import handover_runs, history, stories
+from proof.spec.corrupt import CORRUPTIONS, HANDOVER_CORRUPTIONS, Corruption, corrupted
+from proof.spec.history import FIELDS, HANDOVER_FIELDS, History
 from proof.spec.mistakes import MISTAKES, settings
-from proof.spec.stories import recorded
-from proof.spec.tlc import DOCUMENT, Tlc, TlcResult
-
-MODELS: dict[str, str] = {
-    "Delays": "2 members, 1 resource, one disturbance, answers that are believed a tick later",
-    "Lists": "2 members, 1 resource, two disturbances: changing lists of one or both, crashes, freezes, cuts",
-    "Deploy": "2 members, 2 resources, of which they name one or both, one disturbance: a leave, a crash, another list, data lost",
-    "Endings": "2 members, 1 resource, which one or the other or both name, and name no more: L1, L2, L3",
-    "Backups": "2 members, 1 resource, Redis comes back older",
-    "Avoidance": "2 members, 1 resource, two disturbances: work that breaks, crashes, freezes",
-    "Commits": "2 members, 1 resource, one disturbance, offsets, late commits and releases",
-    "Three": "3 members, 1 resource, a leave, a crash or a freeze",
-    "Crash": "3 members, 2 resources, a crash",
-    "Interleavings": "2 members, 1 resource, two disturbances of any kind, scripts that leave work for later",
-    "Safety": "2 members, 2 resources, one disturbance of any kind",
-    "Liveness": "2 members, 1 resource, one disturbance of any kind: L1, L2, L3, no drain ever finishing",
-}
-"""Name of a configuration → what is checked completely."""
-
+from proof.spec.models import MODELS
+from proof.spec.tlc import Tlc, TlcResult
 
 Only = Collection[str]
 """The names of what is to be checked in a part; empty means all."""
@@ -41,7 +25,7 @@ class CheckResult:
     """One line of the report."""
 
     part: str
-    """models, mistakes or histories."""
+    """models, mistakes, histories or handovers."""
     name: str
     summary: str
     passed: bool
@@ -63,49 +47,90 @@ def _outcome(part: str, summary: str, it: TlcResult, *, passed: bool) -> CheckRe
 
 def models(tlc: Tlc, only: Only = ()) -> Iterator[CheckResult]:
     """Every promise holds in every model."""
-    for name, summary in MODELS.items():
+    for name, it in MODELS.items():
         if not only or name in only:
-            found = tlc.run(name, "Small", model(name))
-            yield _outcome("models", summary, found, passed=not found.broken)
-
-
-def model(name: str) -> str:
-    """The configuration of a model."""
-    return (DOCUMENT / f"{name}.cfg").read_text("utf-8")
+            found = tlc.run(name, it.module, it.text)
+            yield _outcome("models", it.summary, found, passed=not found.broken)
 
 
 def mistakes(tlc: Tlc, only: Only = ()) -> Iterator[CheckResult]:
     """Every mistake is found to break the promise that it should."""
     for it in MISTAKES:
         if not only or it.name in only:
-            found = tlc.run(it.name, "Bugs", settings(it, model(it.model)), is_short=True)
+            found = tlc.run(it.name, MODELS[it.model].bugs, settings(it), is_short=True)
             outcome = _outcome("mistakes", it.summary, found, passed=it.is_found(found.broken))
             yield attrs.evolve(outcome, broken=it.breaks if outcome.passed else outcome.broken)
 
 
+@attrs.frozen(kw_only=True)
+class Recorded:
+    """Runs of one sort, and how they are followed."""
+
+    part: str
+    runs: list[History]
+    module: str
+    settings: Callable[..., str]
+    kinds: Collection[str]
+    """The kinds of events, each of which has to be among them."""
+    corruptions: Mapping[str, Corruption]
+
+
 def histories(tlc: Tlc, only: Only = ()) -> Iterator[CheckResult]:
-    """Every recorded history is followed to its end and keeps the promises, and no corrupted one is followed."""
+    """Every recorded history of a group is followed to its end and keeps the promises, and no corrupted one is followed."""
     del only  # they are followed in one run of TLC
-    genuine = recorded()
-    found = _follow(tlc, "recorded", genuine)
-    kinds = Counter(event["is"] for it in genuine for event in it.events)
-    trouble = [_where(it, number, found.output) for number, it in _not_accepted(genuine, found.output)]
-    trouble += [f"no event of kind {kind}" for kind in sorted(set(history.FIELDS) - set(kinds))]
-    events = sum(len(it.events) for it in genuine)
-    summary = f"{len(genuine)} histories, {events:,} events of {len(kinds)} kinds"
-    outcome = _outcome("histories", summary, found, passed=not found.broken and not trouble)
+    yield from followed_all(
+        tlc,
+        Recorded(
+            part="histories",
+            runs=stories.recorded(),
+            module="Histories",
+            settings=history.settings,
+            kinds=FIELDS,
+            corruptions=CORRUPTIONS,
+        ),
+    )
+
+
+def handovers(tlc: Tlc, only: Only = ()) -> Iterator[CheckResult]:
+    """The same of one partition, on a RabbitMQ in memory and on a real one."""
+    del only
+    with private_rabbitmq() as server:
+        runs = [*handover_runs.recorded("memory://handovers"), *handover_runs.recorded(server.url)]
+    yield from followed_all(tlc, of_handovers(runs))
+
+
+def of_handovers(runs: list[History]) -> Recorded:
+    """How recorded handovers are followed."""
+    return Recorded(
+        part="handovers",
+        runs=runs,
+        module="HandoverHistories",
+        settings=history.handover_settings,
+        kinds=HANDOVER_FIELDS,
+        corruptions=HANDOVER_CORRUPTIONS,
+    )
+
+
+def followed_all(tlc: Tlc, it: Recorded) -> Iterator[CheckResult]:
+    """Follows the runs, then what corruptions make of them."""
+    found = _follow(tlc, "recorded", it, it.runs)
+    kinds = Counter(event["is"] for run in it.runs for event in run.events)
+    trouble = [_where(run, number, found.output) for number, run in _not_accepted(it.runs, found.output)]
+    trouble += [f"no event of kind {kind}" for kind in sorted(set(it.kinds) - set(kinds))]
+    summary = f"{len(it.runs)} histories, {kinds.total():,} events of {len(kinds)} kinds"
+    outcome = _outcome(it.part, summary, found, passed=not found.broken and not trouble)
     yield attrs.evolve(outcome, broken="; ".join([found.broken, *trouble]).strip("; "))
-    yield from _refused(tlc, corrupted(genuine))
+    yield from _refused(tlc, it, corrupted(it.runs, it.corruptions))
 
 
-def _refused(tlc: Tlc, forged: list[History]) -> Iterator[CheckResult]:
-    found = _follow(tlc, "corrupted", forged, with_promises=False)
+def _refused(tlc: Tlc, it: Recorded, forged: list[History]) -> Iterator[CheckResult]:
+    found = _follow(tlc, "corrupted", it, forged, with_promises=False)
     refused = dict(_not_accepted(forged, found.output))
-    for number, it in enumerate(forged, 1):
+    for number, run in enumerate(forged, 1):
         steps = followed(found.output, number)
-        broken = f"refused: {it.events[steps]}" if number in refused else ""
+        broken = f"refused: {run.events[steps]}" if number in refused else ""
         yield CheckResult(
-            part="histories", name=it.name, summary="corrupted", passed=number in refused, broken=broken, steps=steps
+            part=it.part, name=run.name, summary="corrupted", passed=number in refused, broken=broken, steps=steps
         )
 
 
@@ -124,6 +149,7 @@ def followed(output: str, number: int) -> int:
     return max((int(at) for at in re.findall(rf'<<"followed", {number}, (\d+)>>', output)), default=0)
 
 
-def _follow(tlc: Tlc, name: str, some: list[History], *, with_promises: bool = True) -> TlcResult:
-    settings_text = history.settings(some, with_promises=with_promises)
-    return tlc.run(name, "Recorded", settings_text, modules={"Recorded": history.module(some)}, is_short=True)
+def _follow(tlc: Tlc, name: str, it: Recorded, some: list[History], *, with_promises: bool = True) -> TlcResult:
+    settings_text = it.settings(some, with_promises=with_promises)
+    text = history.module(some, it.module)
+    return tlc.run(name, "Recorded", settings_text, modules={"Recorded": text}, is_short=True)

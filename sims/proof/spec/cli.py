@@ -11,12 +11,14 @@ from pathlib import Path
 import attrs
 
 from cobalance.servers.unavailable import ServerUnavailable
-from proof.spec.check import MODELS, CheckResult, Only, histories, mistakes, models
+from proof.spec.check import CheckResult, Only, handovers, histories, mistakes, models
 from proof.spec.mistakes import MISTAKES
+from proof.spec.models import MODELS
 from proof.spec.tlc import SpecUnavailable, Tlc
 
 PARTS: dict[str, Callable[[Tlc, Only], Iterator[CheckResult]]] = {
     "histories": histories,
+    "handovers": handovers,
     "mistakes": mistakes,
     "models": models,
 }
@@ -63,7 +65,7 @@ def _check(what: Sequence[str], tail: int, file: Path | None) -> Iterator[CheckR
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="make spec",
-        description="Checks the TLA+ document with TLC: models completely, planted mistakes, recorded histories.",
+        description="Checks the TLA+ document with TLC: models completely, planted mistakes, recorded histories and handovers.",
     )
     parser.add_argument("what", nargs="*", help=f"{', '.join(PARTS)}, or the name of a model or mistake; default: all")
     parser.add_argument("--tail", type=int, default=200, help="lines of TLC's output shown where something is wrong")

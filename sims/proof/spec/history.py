@@ -1,4 +1,4 @@
-"""One run of the simulator as the events that ``Histories.tla`` follows."""
+"""One run as the events that ``Histories.tla`` follows, or ``HandoverHistories.tla``: of a simulated group, or of a partition."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ import attrs
 PROMISES = (
     "INVARIANTS S1 S2 S5 RAInvariant RBInvariant RRInvariant",
     "PROPERTIES TokensRise S3 S4 S6",
+)
+
+HANDOVER_PROMISES = (
+    "INVARIANTS OneAtWork Guarded InOrder AckedIsFinished",
+    "PROPERTIES Once CommittedRises Fenced",
 )
 
 Event = dict[str, Any]
@@ -30,7 +35,19 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "has": ("m", "all"),
     "record": ("all",),
 }
-"""Every kind of event and its fields."""
+"""Every kind of event of a group, and its fields."""
+
+HANDOVER_FIELDS: dict[str, tuple[str, ...]] = {
+    "partition": ("guard", "keys", "prefetch"),
+    **dict.fromkeys(("grant", "ask", "force", "abandon"), ("t",)),
+    **dict.fromkeys(("release", "commit", "stored"), ("t", "offset")),
+    **dict.fromkeys(
+        ("open", "subscribed", "refused", "drain", "abort", "close", "gone", "ended", "cut", "crash"), ("t",)
+    ),
+    **dict.fromkeys(("arrive", "begin", "finish", "stop"), ("t", "x")),
+    "ack": ("t", "some"),
+}
+"""Every kind of event of a partition, and its fields: the token, and a message, several, or an offset, all counted from 1."""
 
 
 @attrs.frozen
@@ -40,8 +57,8 @@ class History:
     name: str
     """Which scenario and seed, or how it was corrupted."""
     events: tuple[Event, ...]
-    timings: tuple[int, int, int]
-    """Session, lease and revocation timeout, ms: all histories of one check share them."""
+    timings: tuple[int, int, int] = (0, 0, 0)
+    """Session, lease and revocation timeout, ms: all histories of one check share them. A partition's have none."""
 
     @property
     def processes(self) -> set[str]:
@@ -55,12 +72,12 @@ class History:
         return set().union(*lists)
 
 
-def module(histories: Iterable[History]) -> str:
+def module(histories: Iterable[History], extends: str = "Histories") -> str:
     """The TLA+ module that holds these histories; its name is Recorded."""
     definitions = [f"H{number} == <<\n{_events(it)}\n>>" for number, it in enumerate(histories, 1)]
     names = ", ".join(f"H{number}" for number in range(1, len(definitions) + 1))
     body = "\n\n".join([*definitions, f"All == <<{names}>>"])
-    return f"---- MODULE Recorded ----\nEXTENDS Histories\n\n{body}\n====\n"
+    return f"---- MODULE Recorded ----\nEXTENDS {extends}\n\n{body}\n====\n"
 
 
 def settings(histories: Iterable[History], *, with_promises: bool = True) -> str:
@@ -94,6 +111,28 @@ def settings(histories: Iterable[History], *, with_promises: bool = True) -> str
     return "\n".join(lines) + "\n"
 
 
+def handover_settings(_: Iterable[History], *, with_promises: bool = True) -> str:
+    """The same for handovers of partitions: their histories say what kind of partition each is."""
+    of_models = (
+        "Guards = {}",
+        "Messages = 0",
+        "Keys = 1",
+        "Prefetch = 0",
+        "Asks = 0",
+        "Forces = 0",
+        "Stops = 0",
+        "Losses = 0",
+    )
+    lines = (
+        "SPECIFICATION HistorySpec",
+        *(HANDOVER_PROMISES if with_promises else ()),
+        "CONSTANTS",
+        *(f"    {it}" for it in of_models),
+        "    Recorded <- All",
+    )
+    return "\n".join(lines) + "\n"
+
+
 def _events(history: History) -> str:
     return ",\n".join(f"  {_record(event)}" for event in history.events)
 
@@ -112,6 +151,8 @@ def value(it: object) -> str:
         return f'"{it}"'
     if isinstance(it, set | frozenset):
         return "{" + ", ".join(sorted(map(value, it))) + "}"
+    if isinstance(it, tuple):
+        return f"<<{', '.join(map(value, it))}>>"
     if isinstance(it, dict):
         return _function(it)
     raise TypeError(f"no TLA+ for {it!r}")

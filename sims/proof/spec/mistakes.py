@@ -1,13 +1,13 @@
-"""The planted mistakes of ``Bugs.tla``: in which model each is looked for, and which promise it breaks."""
+"""The planted mistakes of ``Bugs.tla`` and ``HandoverBugs.tla``: in which model each is looked for, and which promise it breaks."""
 
 from __future__ import annotations
 
-import re
-
 import attrs
 
-ABOUT_STEPS = ("S3", "S4", "S6", "S8", "TokensRise")
-ABOUT_THE_END = ("L1", "L2", "L3")
+from proof.spec.models import MODELS, Changes, changed, specified
+
+ABOUT_STEPS = ("S3", "S4", "S6", "S8", "TokensRise", "Once", "CommittedRises", "Fenced")
+ABOUT_THE_END = ("L1", "L2", "L3", "WorkedAgain", "AllFinished")
 
 
 @attrs.frozen(kw_only=True)
@@ -18,13 +18,15 @@ class Mistake:
     """The promise that is checked, and must be found broken."""
     model: str = "Lists"
     """The model whose settings it is looked for with."""
-    changes: tuple[tuple[str, str], ...] = ()
+    changes: Changes = ()
     """Constants that differ there."""
 
     def is_found(self, broken: str) -> bool:
         """TLC does not name broken promises about the end."""
         return broken == ("Temporal" if self.breaks in ABOUT_THE_END else self.breaks)
 
+
+CALM: Changes = (("Losses", "0"),)
 
 MISTAKES = (
     Mistake(
@@ -146,22 +148,138 @@ MISTAKES = (
         breaks="L1",
         model="Endings",
     ),
+    Mistake(
+        name="HeirTooEarly",
+        summary="a partition is granted to the next before its holder has released it",
+        breaks="Once",
+        model="Handover",
+        changes=(("Guards", '{"none"}'), *CALM),
+    ),
+    Mistake(
+        name="CloseOverHandler",
+        summary="a drain closes the channel while a handler runs",
+        breaks="OneAtWork",
+        model="Handover",
+        changes=CALM,
+    ),
+    Mistake(
+        name="CloseWithoutAcks",
+        summary="the acks that are due are not sent before the channel is closed",
+        breaks="Once",
+        model="Handover",
+        changes=CALM,
+    ),
+    Mistake(
+        name="AckUnbegun",
+        summary="with the last acks goes what has arrived, and was not begun",
+        breaks="AckedIsFinished",
+        model="Handover",
+        changes=CALM,
+    ),
+    Mistake(
+        name="AckTooEarly",
+        summary="a message is acknowledged while its handler runs",
+        breaks="AckedIsFinished",
+        model="Handover",
+        changes=CALM,
+    ),
+    Mistake(
+        name="AckOverGap",
+        summary="one ack for everything up to the last that is finished",
+        breaks="AckedIsFinished",
+        model="HandoverByKey",
+    ),
+    Mistake(
+        name="KeepBuffer",
+        summary="what has arrived is worked although its channel was lost",
+        breaks="Once",
+        model="Handover",
+    ),
+    Mistake(
+        name="YoungestFirst",
+        summary="the youngest message of a key first",
+        breaks="InOrder",
+        model="Handover",
+        changes=CALM,
+    ),
+    Mistake(
+        name="Unguarded",
+        summary="a queue is consumed without its guard",
+        breaks="Guarded",
+        model="Handover",
+        changes=(("Guards", '{"exclusive"}'), *CALM),
+    ),
+    Mistake(
+        name="UnlockTooEarly",
+        summary="the lock of a stream is released before its channel is closed",
+        breaks="OneAtWork",
+        model="Handover",
+        changes=(("Guards", '{"lock"}'), *CALM),
+    ),
+    Mistake(
+        name="StartAtNext",
+        summary="whoever comes next begins with what is published from now on",
+        breaks="InOrder",
+        model="Handover",
+        changes=CALM,
+    ),
+    Mistake(
+        name="CommitArrived",
+        summary="what is committed has arrived, and need not be finished",
+        breaks="AckedIsFinished",
+        model="Handover",
+        changes=CALM,
+    ),
+    Mistake(
+        name="StoreFenced",
+        summary="the commit of a former holder is stored",
+        breaks="Fenced",
+        model="Handover",
+        changes=(("Guards", '{"lock"}'), *CALM),
+    ),
+    Mistake(
+        name="StoreLower",
+        summary="a commit that arrives late is stored whatever is stored already",
+        breaks="CommittedRises",
+        model="Handover",
+        changes=(("Guards", '{"lock"}'), *CALM),
+    ),
+    Mistake(
+        name="NeverForced",
+        summary="a handler that hangs is waited for",
+        breaks="WorkedAgain",
+        model="HandoverLive",
+    ),
+    Mistake(
+        name="NeverHeard",
+        summary="a holder that was moved by force never hears of it, and keeps the queue",
+        breaks="WorkedAgain",
+        model="HandoverLive",
+    ),
+    Mistake(
+        name="NeverUnlocked",
+        summary="the lock of a stream is never released",
+        breaks="WorkedAgain",
+        model="HandoverLive",
+    ),
+    Mistake(
+        name="NeverReopened",
+        summary="a holder that has lost its channel works on no more",
+        breaks="AllFinished",
+        model="HandoverFinished",
+        changes=(("Forces", "0"),),
+    ),
 )
 
 
-def settings(mistake: Mistake, model: str) -> str:
+def settings(mistake: Mistake) -> str:
     """TLC's configuration for a mistake, derived from that of its model.
 
     Raises:
         ValueError: the model has no such constant.
     """
     about_the_end = mistake.breaks in ABOUT_THE_END
-    specification = mistake.name if about_the_end else "Mistaken"
-    text = re.sub(r"^SPECIFICATION .*$", f"SPECIFICATION {specification}", model, flags=re.MULTILINE)
-    text = text.replace("CONSTANTS\n", f'CONSTANTS\n    Mistake = "{mistake.name}"\n')
-    for constant, value in mistake.changes:
-        text, found = re.subn(rf"^    {constant} = .*$", f"    {constant} = {value}", text, flags=re.MULTILINE)
-        if not found:
-            raise ValueError(f"{mistake.model}.cfg has no constant {constant}")
     kind = "PROPERTIES" if about_the_end or mistake.breaks in ABOUT_STEPS else "INVARIANTS"
-    return re.sub(r"^(INVARIANTS|PROPERTIES) .*\n", "", text, flags=re.MULTILINE) + f"{kind} {mistake.breaks}\n"
+    text = MODELS[mistake.model].text.replace("CONSTANTS\n", f'CONSTANTS\n    Mistake = "{mistake.name}"\n')
+    text = specified(text, mistake.name if about_the_end else "Mistaken", f"{kind} {mistake.breaks}")
+    return changed(text, mistake.model, mistake.changes)
