@@ -92,7 +92,8 @@ coverage: .venv/.up-to-date ## how often intervals and recommendations of tune h
 mutants: .venv/.up-to-date ## whether planted bugs are found
 	$(PYTHON) -m proof.mutants $(ARGS)
 
-# The TLA+ document by TLC, which is fetched when it is first needed; ARGS="models", "mistakes" or "histories" checks that part.
+# The TLA+ document by TLC, which is fetched when it is first needed; ARGS="models", "mistakes", "histories" or
+# "handovers" checks that part; the last one starts a RabbitMQ.
 spec: .venv/.up-to-date ## the TLA+ document, by TLC
 	$(PYTHON) -m proof.spec $(ARGS)
 

@@ -179,7 +179,7 @@ def _mutants(scores: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def spec_tables(outcomes: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Models, mistakes, histories."""
+    """Models, mistakes, histories, handovers."""
     yield "| model | what it is | verdict | states | distinct | depth | seconds |"
     yield "|---|---|---|---:|---:|---:|---:|"
     for it in _part(outcomes, "models"):
@@ -192,11 +192,12 @@ def spec_tables(outcomes: Sequence[dict[str, Any]]) -> Iterator[str]:
     for it in _part(outcomes, "mistakes"):
         found = it["broken"] if it["passed"] else f"**not found** ({it['broken'] or 'every promise holds'})"
         yield f"| {it['name']} | {it['summary']} | {found} | {it['steps']} |"
-    yield ""
-    yield "| histories | verdict | events followed |"
-    yield "|---|---|---:|"
-    for it in _part(outcomes, "histories"):
-        yield _history(it)
+    for part in ("histories", "handovers"):
+        yield ""
+        yield f"| {part} | verdict | events followed |"
+        yield "|---|---|---:|"
+        for it in _part(outcomes, part):
+            yield _history(it)
 
 
 def _part(outcomes: Sequence[dict[str, Any]], part: str) -> list[dict[str, Any]]:

@@ -8,6 +8,8 @@ import attrs
 import pytest
 
 from cobalance.journal import JournalEntry
+from cobalance.member.events import Drained
+from cobalance.rabbitmq.consume.stream_worker import StreamWorker
 from proof.spec.check import followed_all, of_handovers
 from proof.spec.corrupt import HANDOVER_CORRUPTIONS, corrupted
 from proof.spec.handover_recorder import kind_of
@@ -15,7 +17,7 @@ from proof.spec.handover_runs import KINDS, MESSAGES, STORIES, record, recorded
 from proof.spec.history import HANDOVER_FIELDS, History, handover_settings, module
 from proof.spec.tlc import DOCUMENT, Tlc
 
-QUEUE, STREAM = KINDS[0], KINDS[3]
+QUEUE, STREAM, UNLOCKED = KINDS[0], KINDS[3], KINDS[4]
 
 PLANNED = ("ask", "drain", "close", "ended", "release")
 
@@ -116,3 +118,17 @@ def test_recorded_handovers_are_what_the_document_says(amqp_url: str) -> None:
     outcomes = list(followed_all(Tlc.obtain(), it))
     assert [outcome for outcome in outcomes if not outcome.passed] == []
     assert len(outcomes) == 1 + len(HANDOVER_CORRUPTIONS)
+
+
+async def _releases_unclosed(self: StreamWorker) -> Drained:
+    return Drained(self.tenure.resource, self.tenure.token, self._finished, self._finished, self._uncommitted())
+
+
+@pytest.mark.campaign
+def test_what_a_planted_bug_does_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A holder that does not close its channel is followed up to its release, and no further."""
+    monkeypatch.setattr(StreamWorker, "finish", _releases_unclosed)
+    it = attrs.evolve(of_handovers([record("memory://planted", UNLOCKED, "planned")]), corruptions={})
+    [outcome] = followed_all(Tlc.obtain(), it)
+    assert "is refused at event" in outcome.broken
+    assert "{'is': 'release', 't': 1" in outcome.broken

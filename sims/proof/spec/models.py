@@ -98,8 +98,8 @@ MODELS: dict[str, Model] = dict(
         ),
         _of_handover(
             "HandoverStopped",
-            "1 partition of each kind, 2 messages, asked for once, given up unfinished by its holder once",
-            changes=(("Stops", "1"), ("Losses", "0")),
+            "1 partition of each kind, 2 messages, given up unfinished by its holder once, a channel lost",
+            changes=(("Asks", "0"), ("Stops", "1")),
         ),
         _of_handover(
             "HandoverByKey",
