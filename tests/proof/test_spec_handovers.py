@@ -17,6 +17,8 @@ from proof.spec.handover_runs import KINDS, MESSAGES, STORIES, record, recorded
 from proof.spec.history import HANDOVER_FIELDS, History, handover_settings, module
 from proof.spec.tlc import DOCUMENT, Tlc
 
+pytestmark = pytest.mark.timeout(900)  # for all stories on a busy machine
+
 QUEUE, STREAM, UNLOCKED = KINDS[0], KINDS[3], KINDS[4]
 
 PLANNED = ("ask", "drain", "close", "ended", "release")
