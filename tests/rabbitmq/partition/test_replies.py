@@ -15,6 +15,7 @@ import pytest
 from pika.spec import BasicProperties
 from tests.consumers import SETTINGS, Place, channel, new_topic, place, until
 from tests.faults.proxy import FaultProxy
+from tests.faults.rabbitmq_servers import Leader
 from tests.names import unique
 from tests.streams import cut
 
@@ -24,6 +25,7 @@ from cobalance.rabbitmq import Delivery, Publisher, Topic, create_topic, read_de
 from cobalance.rabbitmq.model.batches import Batch
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.model.stream_settings import StreamSettings
+from cobalance.rabbitmq.partition import reply_channel
 from cobalance.rabbitmq.partition.replies import Replies, Reply
 from cobalance.rabbitmq.topics.broker import ready_messages
 from cobalance.rabbitmq.wire.address import single_urls
@@ -799,6 +801,83 @@ def test_only_the_reply_fails_over_which_connections_are_lost(amqp_url: str, rep
     assert [it.sent.result(20) for it in others] == [True] * 6
     with pytest.raises(PublishFailed, match="ZeroDivisionError"):
         guilty.sent.result(20)
+    sender.close()
+
+
+@pytest.fixture
+def silent(private_rabbitmq: servers.OwnRabbitMQ, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A quorum queue for replies that confirms nothing, as without a majority; that is known after two seconds."""
+    monkeypatch.setattr(reply_channel, "PATIENCE_S", 2.0)
+    name = unique("silent")
+    with channel(private_rabbitmq.url) as it:
+        it.queue_declare(name, durable=True, arguments={"x-queue-type": "quorum"})
+    with Leader(private_rabbitmq, name).silent():
+        yield name
+    with channel(private_rabbitmq.url) as it:
+        it.queue_delete(name)
+
+
+def test_a_queue_that_does_not_confirm_holds_up_no_other(
+    private_rabbitmq: servers.OwnRabbitMQ, silent: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RabbitMQ handles nothing behind the first reply to it, and the confirms of those before it wait, too."""
+    good = unique("good")
+    with channel(private_rabbitmq.url) as it:
+        it.queue_declare(good)
+    sender = Replies("g", private_rabbitmq.url, "g/m", heartbeat_s=5)
+    early, *refused, late = together = [reply_to(it) for it in (good, silent, silent, silent, good)]
+    for reply in together:
+        sender.send(reply)
+    assert (early.sent.result(20), late.sent.result(20)) == (True, True)
+    for reply in refused:
+        with pytest.raises(PublishFailed, match="confirmed none to that queue") as failure:
+            reply.sent.result(20)
+        assert (reply.is_refused, failure.value.outcome) == (True, "unknown")
+    assert caplog.text.count(f"has not confirmed a reply to {silent!r}") == 1
+    sender.close()
+
+
+async def test_a_request_whose_reply_is_not_confirmed_is_given_up_alone(
+    private_rabbitmq: servers.OwnRabbitMQ, here: Place, silent: str
+) -> None:
+    """As if its reply had been refused; and the others go on, though there are more of them than the prefetch."""
+    it = Answering()
+    there = Place(private_rabbitmq.url, here.redis_url)
+    with new_topic(there.amqp_url) as topic:
+        ask(there, topic, silent, "1")
+        there.publish(topic, *range(2, 9))
+        async with there.member(
+            topic, it.handle, prefetch=4, on_error="dead_letter", on_failure=it.on_failure, retries=0
+        ):
+            await until(lambda: len(it.seen) == 8)
+            (letter,) = await until(lambda: read_dead_letters(there.amqp_url, topic.name))
+        await until_worked(there, topic)
+    assert letter.message_id == "m-1"
+    assert [(body, outcome) for body, outcome, _ in it.failures] == [(b"1", "unknown")]
+    there.close()
+
+
+def test_a_queue_that_confirms_again_is_one_of_all_again(
+    private_rabbitmq: servers.OwnRabbitMQ, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Replies to it had been sent one at a time, on a channel apart."""
+    monkeypatch.setattr(reply_channel, "PATIENCE_S", 1.0)
+    caplog.set_level("INFO")
+    name = unique("silent")
+    with channel(private_rabbitmq.url) as it:
+        it.queue_declare(name, durable=True, arguments={"x-queue-type": "quorum"})
+    sender = Replies("g", private_rabbitmq.url, "g/m", heartbeat_s=5)
+    assert sender.send(reply_to(name)).result(20)
+    with Leader(private_rabbitmq, name).silent():
+        with pytest.raises(PublishFailed):
+            sender.send(reply_to(name)).result(20)
+        later = [reply_to(name) for _ in range(3)]
+        for reply in later:
+            sender.send(reply)
+        monkeypatch.setattr(reply_channel, "PATIENCE_S", 20.0)
+    assert [it.sent.result(20) for it in later] == [True] * 3
+    assert caplog.text.count("are confirmed again") == 1
+    assert sender._silent == {}
     sender.close()
 
 

@@ -11,21 +11,18 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from pika.exceptions import ChannelClosedByBroker
-from pika.spec import Basic, BasicProperties
+from pika.spec import BasicProperties
 
 from cobalance.backoff import Backoff
 from cobalance.errors import CobalanceError, PublishFailed, UsageError
 from cobalance.rabbitmq.model.encoding import Body, Encoded, encode_body, encode_properties
+from cobalance.rabbitmq.partition.reply_channel import MOST_UNCONFIRMED, PATIENCE_S, ReplyChannel
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.failures import loss_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
-
-    from pika.channel import Channel
-    from pika.frame import Method
 
     from cobalance.rabbitmq.partition.delivery import Delivery
 
@@ -36,8 +33,8 @@ DIRECT = "amq.rabbitmq.reply-to."
 
 BACKOFF_S = Backoff(0.05, 5.0)
 
-PATIENCE_S = 10.0
-"""How long replies wait for a connection; then another member is to answer, which may have one."""
+MOST_SILENT = 1_000
+"""So many silent queues are remembered: whoever sends requests names them."""
 
 CONNECT_TIMEOUT_MS = 5_000
 
@@ -61,7 +58,7 @@ class Reply:
     wanted: Callable[[], bool] = lambda: True
     """Whether its request is still here; if not, it is redelivered, and answered then."""
     is_refused: bool = attrs.field(default=False, init=False)
-    """Whether RabbitMQ has refused it, so that this reply alone has failed."""
+    """Whether RabbitMQ has refused it, or its queue is silent, so that this reply alone has failed."""
     is_unfit: bool = attrs.field(default=False, init=False)
     """Whether RabbitMQ has closed the channel over it, as it would again."""
 
@@ -134,6 +131,10 @@ class Replies:
 
     Replies wait while RabbitMQ takes none. What is unconfirmed when the connection is lost is sent again on the next
     one, unless its request is on its way to another holder by then; and one by one, since one of them may be the reason.
+
+    A queue may confirm nothing, such as a quorum queue without a majority, and RabbitMQ may then handle nothing else on
+    the channel. So what has waited for too long is sent again one by one on a channel apart, where what a queue leaves
+    unconfirmed counts as refused, and replies to such a queue are sent there until it has confirmed one.
     """
 
     def __init__(self, group: str, url: str, name: str, *, heartbeat_s: int) -> None:
@@ -146,13 +147,21 @@ class Replies:
         self._connecting = False
         self._closed = threading.Event()
         # The rest belongs to the I/O thread.
-        self._channel: Channel | None = None
-        self._opening = False
-        self._number = 0
-        self._unconfirmed: dict[int, Reply] = {}
-        self._returned: set[str] = set()
+        self._main, self._apart = self._way(MOST_UNCONFIRMED), self._way(1)
+        self._set_apart: deque[Reply] = deque()
+        self._silent: dict[str, bool] = {}  # queues, and whether that was said
         self._lost_in_vain = 0
         self._suspects: deque[Reply] = deque()
+
+    def _way(self, most: int) -> ReplyChannel:
+        return ReplyChannel(
+            self._connection,
+            most,
+            on_room=self._write,
+            on_answer=self._answered,
+            on_closed=self._channel_closed,
+            on_silence=self._fell_silent,
+        )
 
     def send(self, reply: Reply) -> Future[bool]:
         """The result is done when RabbitMQ has confirmed the reply; fails with PublishFailed if it may not have it.
@@ -174,7 +183,7 @@ class Replies:
         """Closes the connection; what is unconfirmed fails. Blocks, but not for long if RabbitMQ reads nothing."""
         self._closed.set()
         self._connection.close(timeout_ms=0 if self._connection.blocked else 5_000)
-        self._fail_all(self._take_unconfirmed(), "this member has left its group")
+        self._fail_all([*self._take_unconfirmed(), *self._take_apart()], "this member has left its group")
 
     # -- a thread of its own -------------------------------------------------------------------------------------------
 
@@ -234,79 +243,97 @@ class Replies:
 
     def _write(self) -> None:
         """Sends what waits, once there is a channel, and RabbitMQ reads."""
-        if not self._connection.is_open or self._connection.blocked or self._opening:
-            return
-        if self._channel is None:
-            if self._waiting:
-                self._open()
-            return
-        while self._may_send() and (reply := self._next()):
-            self._publish(self._channel, reply)
+        self._write_apart()  # first, as a suspect may be there, which all wait for
+        while self._may_send(self._main, self._waiting) and (reply := self._next()):
+            if reply.to in self._silent:
+                self._set_apart.append(reply)
+            else:
+                self._publish(self._main, reply)
+        self._write_apart()
 
-    def _may_send(self) -> bool:
+    def _write_apart(self) -> None:
+        while self._may_send(self._apart, self._set_apart):
+            self._publish(self._apart, self._set_apart.popleft())
+
+    def _may_send(self, way: ReplyChannel, waiting: deque[Reply]) -> bool:
         """Suspects are sent one at a time."""
-        while self._suspects and self._suspects[0].sent.done():  # they are sent in this order
+        if not waiting or not self._connection.is_open or self._connection.blocked or not way.has_room():
+            return False
+        while self._suspects and self._suspects[0].sent.done():
             self._suspects.popleft()
-        return not (self._suspects and self._unconfirmed)
+        return not (self._suspects and (self._main.is_busy or self._apart.is_busy))
 
     def _next(self) -> Reply | None:
         with self._lock:
             return self._waiting.popleft() if self._waiting else None
 
-    def _open(self) -> None:
-        def ready(_: object) -> None:
-            self._channel, self._opening, self._number = channel, False, 0
-            self._write()
-
-        def confirm(channel: Channel) -> None:
-            channel.add_on_return_callback(self._was_returned)
-            channel.confirm_delivery(self._confirmed, ready)
-
-        self._opening = True
-        channel = self._connection.open_channel(confirm)
-        channel.add_on_close_callback(self._channel_closed)
-
-    def _publish(self, channel: Channel, reply: Reply) -> None:
-        if not reply.wanted():
+    def _publish(self, way: ReplyChannel, reply: Reply) -> None:
+        if reply.wanted():
+            way.publish(reply, must_be_routed=not reply.to.startswith(DIRECT))
+        else:
             _fail(reply, "its request is on its way to another holder")
-            return
-        self._number += 1
-        self._unconfirmed[self._number] = reply
-        must_be_routed = not reply.to.startswith(DIRECT)
-        channel.basic_publish("", reply.to, reply.body, reply.properties, mandatory=must_be_routed)
 
-    def _was_returned(self, _: Channel, __: Basic.Return, properties: BasicProperties, ___: bytes) -> None:
-        self._returned.add(properties.message_id or "")
-
-    def _confirmed(self, frame: Method[Basic.Ack | Basic.Nack]) -> None:
-        tag, refused = frame.method.delivery_tag, isinstance(frame.method, Basic.Nack)
-        numbers = [it for it in self._unconfirmed if it <= tag] if frame.method.multiple else [tag]
+    def _answered(self, reply: Reply, *, refused: bool, routed: bool) -> None:
         self._lost_in_vain = 0
-        for number in numbers:
-            reply = self._unconfirmed.pop(number)
-            if refused:
-                _refuse(reply, "is the queue full (x-max-length with reject-publish)?")
-                continue
-            routed = reply.mark not in self._returned
-            self._returned.discard(reply.mark)
+        if reply.to in self._silent:
+            self._trust(reply.to)
+        if refused:
+            _refuse(reply, "is the queue full (x-max-length with reject-publish)?")
+        else:
             reply.sent.set_result(routed)
-        if self._suspects:
-            self._write()
 
-    def _channel_closed(self, _: Channel, error: Exception) -> None:
+    def _channel_closed(self, unconfirmed: list[Reply], error: Exception) -> None:
         """What was under way alone when RabbitMQ closed the channel is the reason, and is not sent again."""
-        self._channel, self._opening = None, False
-        if isinstance(error, ChannelClosedByBroker):
-            unconfirmed = self._take_unconfirmed()
-            if len(unconfirmed) == 1:
-                unconfirmed[0].is_unfit = True
-                _refuse(unconfirmed[0], loss_reason(error))
-            self._send_again(unconfirmed)
-            self._connection.submit(self._write)
+        if len(unconfirmed) == 1:
+            unconfirmed[0].is_unfit = True
+            _refuse(unconfirmed[0], loss_reason(error))
+        self._send_again(unconfirmed)
+        self._connection.submit(self._write)
+
+    def _fell_silent(self, unconfirmed: list[Reply]) -> None:
+        """If more than one queue is concerned, any may be the reason."""
+        queues = {it.to for it in unconfirmed}
+        for queue in queues:
+            self._silent.setdefault(queue, False)
+        self._set_apart.extend(unconfirmed)
+        if len(queues) == 1:
+            self._give_up_on(*queues)
+        while len(self._silent) > MOST_SILENT:
+            self._silent.pop(next(iter(self._silent)))
+        self._connection.submit(self._write)
+
+    def _give_up_on(self, queue: str) -> None:
+        """It has confirmed nothing, though nothing else was under way."""
+        if not self._silent[queue]:
+            self._silent[queue] = True
+            log.warning(
+                "group %s: RabbitMQ at %s has not confirmed a reply to %r within %g s, as if that queue had lost the majority of its "
+                "nodes: until it does, requests that name it fail as if their replies had been refused; others are answered",
+                *(self._group, self._connection.place, queue, PATIENCE_S),
+            )
+        for reply in self._take_apart(queue):
+            reply.is_refused = True
+            _fail(reply, f"it has confirmed none to that queue within {PATIENCE_S:g} s")
+
+    def _trust(self, queue: str) -> None:
+        if self._silent.pop(queue):
+            log.info("group %s: replies to %r are confirmed again", self._group, queue)
+        self._wait_again(self._take_apart(queue))
+
+    def _take_apart(self, queue: str | None = None) -> list[Reply]:
+        """Removes and returns what waits apart, for this queue or for any."""
+        taken = [it for it in self._set_apart if queue in {None, it.to}]
+        self._set_apart = deque(it for it in self._set_apart if queue not in {None, it.to})
+        return taken
+
+    def _wait_again(self, replies: list[Reply]) -> None:
+        """Ahead of what waits."""
+        with self._lock:
+            self._waiting.extendleft(reversed(replies))
 
     def _connection_lost(self, reason: str) -> None:
-        self._channel, self._opening = None, False
         self._lost_in_vain += 1
+        self._wait_again(self._take_apart())
         unconfirmed = self._take_unconfirmed()
         alone = unconfirmed[0] if len(unconfirmed) == 1 else None
         if alone is not None and alone.to.startswith(DIRECT) and reason.startswith(INTERNAL_ERROR):
@@ -327,13 +354,10 @@ class Replies:
         """What is not done yet is sent ahead of what waits. If it was more than one, any may be the reason for a loss."""
         again = [it for it in unconfirmed if not it.sent.done()]
         self._suspects = deque(it for it in self._suspects if not it.sent.done()) or deque(again)
-        with self._lock:
-            self._waiting.extendleft(reversed(again))
+        self._wait_again(again)
 
     def _take_unconfirmed(self) -> list[Reply]:
-        unconfirmed, self._unconfirmed = list(self._unconfirmed.values()), {}
-        self._returned.clear()
-        return unconfirmed
+        return [*self._main.reset(), *self._apart.reset()]
 
     def _tell_blocked(self, blocked: bool) -> None:
         if blocked:
@@ -344,6 +368,8 @@ class Replies:
             )
         else:
             log.info("group %s: RabbitMQ at %s takes replies again", self._group, self._connection.place)
+            self._main.wait_anew()
+            self._apart.wait_anew()
             self._write()
 
 
