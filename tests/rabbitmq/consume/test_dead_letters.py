@@ -8,16 +8,18 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import pytest
 from pika.spec import BasicProperties
 from tests.cli_process import cobalance
-from tests.consumers import Place, Seen, bodies_in, channel, new_topic, place, until
+from tests.consumers import WITHIN_S, Place, Seen, bodies_in, channel, new_topic, place, until
+from tests.faults.rabbitmq_servers import Leader
 from tests.names import unique
 from tests.rabbitmq.wire.test_containment import publish_unreadable
 
-from cobalance.errors import PublishFailed, UsageError
+from cobalance.errors import PublishFailed, Unreachable, UsageError
 from cobalance.rabbitmq import (
     Delivery,
     Topic,
@@ -26,6 +28,8 @@ from cobalance.rabbitmq import (
     read_dead_letters,
     replay_dead_letters,
 )
+from cobalance.rabbitmq.consume import dead_letter_sender
+from cobalance.rabbitmq.consume.dead_letter_sender import DeadLetterSender, Reason
 from cobalance.rabbitmq.consume.dead_letters import DeadLetter
 from cobalance.rabbitmq.model.encoding import Encoded
 from cobalance.rabbitmq.model.retries import Retries
@@ -575,6 +579,32 @@ async def test_a_dead_letter_target_that_is_not_there_loses_nothing(
     assert "cannot be dead-lettered, and RabbitMQ might drop it" in caplog.text
     with channel(here.amqp_url) as it:
         it.queue_delete(name)
+
+
+def test_a_target_that_does_not_confirm_holds_up_no_other(
+    private_rabbitmq: OwnRabbitMQ, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one without a majority: what goes there fails, and is sent apart from then on, until it confirms one."""
+    monkeypatch.setattr(dead_letter_sender, "connected", partial(connected, timeout_ms=1_500))
+    url, reason = private_rabbitmq.url, Reason("g", "why")
+    with new_topic(url, 1, "quorum") as bad, new_topic(url) as good:
+        sender = DeadLetterSender(url)
+
+        def send(topic: Topic, *bodies: bytes) -> list[Any]:
+            return [sender.send(topic.queues[0], Delivery.fake(it, topic=topic), reason) for it in bodies]
+
+        with Leader(private_rabbitmq, f"{bad.name}.dead").silent():
+            lost, kept = send(bad, b"1"), send(good, b"2")
+            lost += send(bad, b"3")
+            kept += send(good, b"4")
+            assert [type(it.exception(WITHIN_S)) for it in lost] == [Unreachable] * 2
+            assert [it.exception(WITHIN_S) for it in kept] == [None] * 2
+            (late,) = send(bad, b"5")
+            assert [it.exception(WITHIN_S) for it in send(good, b"6")] == [None]
+            assert isinstance(late.exception(WITHIN_S), Unreachable)
+        assert caplog.text.count("has not confirmed a dead letter") == 1
+        assert send(bad, b"7")[0].exception(WITHIN_S) is None
+        assert bodies_in(url, f"{good.name}.dead") == ["2", "4", "6"]
 
 
 def test_the_help_says_what_replaying_does() -> None:

@@ -5,18 +5,27 @@ RabbitMQ's own reject is not confirmed: it drops a message whose target is missi
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 from pika.compat import long
 
-from cobalance.errors import CobalanceError, PermissionMissing, PublishFailed, QueueMissing, Unreachable
-from cobalance.rabbitmq.consume.dead_letter_target import required_target
-from cobalance.rabbitmq.consume.dead_letters import ERROR, FAILURES, GROUP, QUEUE, publish
+from cobalance.errors import (
+    CobalanceError,
+    PermissionMissing,
+    PublishFailed,
+    QueueMissing,
+    Unreachable,
+    UsageError,
+)
+from cobalance.rabbitmq.consume.dead_letter_target import Target, required_target
+from cobalance.rabbitmq.consume.dead_letters import ERROR, FAILURES, GROUP, QUEUE, publish, publish_nowhere
 from cobalance.rabbitmq.consume.republishing import EXPIRATION, USER_ID, republished
 from cobalance.rabbitmq.model.encoding import can_hold
 from cobalance.rabbitmq.model.headers import DEATHS, as_number
@@ -36,6 +45,9 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.topics.admin import Admin
 
 
+log = logging.getLogger("cobalance.rabbitmq")
+
+
 @attrs.frozen
 class Reason:
     """Why a message is given up."""
@@ -53,22 +65,63 @@ class Letter:
     queue: Queue
     delivery: Delivery
     reason: Reason
+    target: Target
     sent: Future[None] = attrs.field(factory=Future)
 
 
+class Note(Protocol):
+    """Hears whether the target of a message has confirmed it, or is silent."""
+
+    def __call__(self, letter: Letter, *, silent: bool) -> None: ...
+
+
 class DeadLetterSender:
-    """Sends one message after the other, on a connection that stays open while there are any. Any thread."""
+    """Sends one message after the other, on a connection that stays open while there are any. Any thread.
+
+    A target may confirm nothing, such as a quorum queue without a majority. What goes to it fails, the rest goes on; and
+    until it confirms one, its messages are sent apart, where they hold up only those of other such targets.
+    """
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self._lock = threading.Lock()
+        self._silent: set[Target] = set()
+        self._main, self._apart = SendQueue(url, self._note), SendQueue(url, self._note)
+
+    def send(self, queue: Queue, delivery: Delivery, reason: Reason) -> Future[None]:
+        """The result is done once RabbitMQ has confirmed the message; CobalanceError if it may not be there."""
+        try:
+            letter = Letter(queue, delivery, reason, required_target(queue, delivery.routing_key))
+        except UsageError as error:
+            failed: Future[None] = Future()
+            failed.set_exception(error)
+            return failed
+        letter.sent.set_running_or_notify_cancel()  # a waiter that gives up stops nothing
+        (self._apart if letter.target in self._silent else self._main).add(letter)
+        return letter.sent
+
+    def _note(self, letter: Letter, *, silent: bool) -> None:
+        with self._lock:
+            is_news = silent is not (letter.target in self._silent)
+            (self._silent.add if silent else self._silent.discard)(letter.target)
+        if silent and is_news:
+            log.warning(
+                "group %s: RabbitMQ has not confirmed a dead letter for %s: until it does, what fails in %s stays there; dead letters "
+                "of other queues are sent",
+                *(letter.reason.group, letter.target, letter.queue.name),
+            )
+
+
+class SendQueue:
+    """Messages that are sent one after the other. `note` hears of each that was confirmed, or got no answer. Any thread."""
+
+    def __init__(self, url: str, note: Note) -> None:
+        self._url, self._note = url, note
         self._lock = threading.Lock()
         self._letters: deque[Letter] = deque()
         self._running = False
 
-    def send(self, queue: Queue, delivery: Delivery, reason: Reason) -> Future[None]:
-        """The result is done once RabbitMQ has confirmed the message; CobalanceError if it may not be there."""
-        letter = Letter(queue, delivery, reason)
-        letter.sent.set_running_or_notify_cancel()  # a waiter that gives up stops nothing
+    def add(self, letter: Letter) -> None:
+        """Sends it after those before it."""
         with self._lock:
             self._letters.append(letter)
             first, self._running = not self._running, True
@@ -77,19 +130,44 @@ class DeadLetterSender:
                 threading.Thread(target=self._run, name="cobalance dead letters", daemon=True).start()
             except RuntimeError as error:  # the system gives no more threads: the next letter asks for one again
                 self._give_up(Unreachable(f"the message cannot be sent now: {error}"))
-        return letter.sent
 
     def _run(self) -> None:
+        asks = False
         while self._more():
+            under_way: Letter | None = None
             try:
                 with connected(self._url) as admin:
+                    if asks:
+                        with suppress(PublishFailed):  # an answer, too
+                            admin.call("", publish_nowhere)
+                    asks = False
                     while self._letters:
-                        _send(self._letters[0], admin)
+                        under_way = self._letters[0]
+                        _send(under_way, admin)
+                        self._note(under_way, silent=False)
                         self._letters.popleft().sent.set_result(None)
+                        under_way = None
             except Exception as error:  # noqa: BLE001 -- raised where it is waited for
-                # It may be the connection's close that failed. A server that does not answer is not asked by each in turn.
-                for _ in range(len(self._letters) if isinstance(error, Unreachable) else min(len(self._letters), 1)):
-                    self._letters.popleft().sent.set_exception(_failure(error))
+                asks = isinstance(error, Unreachable) and under_way is not None
+                self._fail(under_way, error)
+
+    def _fail(self, under_way: Letter | None, error: Exception) -> None:
+        """A server that cannot be reached is not asked by each in turn; if it only did not answer, others may get through."""
+        if not isinstance(error, Unreachable):  # it may be the connection's close that failed
+            failed = [self._letters.popleft() for _ in range(min(len(self._letters), 1))]
+        elif under_way is None:
+            failed = [self._letters.popleft() for _ in range(len(self._letters))]
+        else:
+            self._note(under_way, silent=True)
+            failed = self._take(under_way.target)
+        for letter in failed:
+            letter.sent.set_exception(_failure(error))
+
+    def _take(self, target: Target) -> list[Letter]:
+        with self._lock:
+            taken = [it for it in self._letters if it.target == target]
+            self._letters = deque(it for it in self._letters if it.target != target)
+        return taken
 
     def _give_up(self, error: CobalanceError) -> None:
         with self._lock:
@@ -104,8 +182,7 @@ class DeadLetterSender:
 
 
 def _send(letter: Letter, admin: Admin) -> None:
-    queue, delivery, reason = letter.queue, letter.delivery, letter.reason
-    target = required_target(queue, delivery.routing_key)
+    queue, delivery, reason, target = letter.queue, letter.delivery, letter.reason, letter.target
 
     def send(channel: BlockingChannel) -> None:
         properties = _with_reason(queue, delivery, reason, frame_max(channel.connection))

@@ -288,7 +288,7 @@ def _prove_publishing(url: str, admin: Admin, queue: str) -> None:
     """Raises PublishFailed if nothing can be published, unless looking at this queue is harmless: see `OFTEN`."""
     try:
         with connected(url) as sending:
-            sending.call(queue, _publish_nowhere)
+            sending.call(queue, publish_nowhere)
     except CobalanceError as error:
         if not _is_classic(admin, queue):
             raise PublishFailed(
@@ -298,7 +298,8 @@ def _prove_publishing(url: str, admin: Admin, queue: str) -> None:
             ) from None
 
 
-def _publish_nowhere(channel: BlockingChannel) -> None:
+def publish_nowhere(channel: BlockingChannel) -> None:
+    """Returns if RabbitMQ answers what is published; raises PublishFailed if the user may not publish."""
     nowhere = f"cobalance.nowhere.{uuid4()}"
     try:
         publish(channel, "", nowhere, BasicProperties(), b"")
