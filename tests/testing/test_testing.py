@@ -236,3 +236,25 @@ def test_the_readmes_test_passes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={tmp_path}", str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
     assert "1 passed" in ended.stdout, ended.stdout
+
+
+def test_a_member_that_has_failed_keeps_no_other_from_leaving(cobalance_broker: Broker) -> None:
+    """Or handlers would go on in the tests behind it."""
+    churn = Churn("group", cobalance_broker)
+    orders = cobalance_broker.create_topic("orders", partitions=4)
+    seen: list[bytes] = []
+    failed: list[bytes] = []
+
+    def fail(delivery: Delivery) -> None:
+        failed.append(delivery.body)
+        raise ValueError("no")
+
+    churn.join("orders", lambda delivery: seen.append(delivery.body))
+    churn.join("orders", fail, on_error="raise", retries=0)
+    for number in range(8):
+        cobalance_broker.publish(orders, f"key-{number}", b"it")
+    churn.until(lambda: failed)
+    with pytest.raises(ValueError, match="no"):
+        churn.close()
+    assert churn.members == []
+    assert churn._present() == 0

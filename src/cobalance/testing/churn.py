@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from cobalance.coordinator.client import Coordinator
@@ -174,9 +175,10 @@ class Churn:
             time.sleep(0.005)
 
     def close(self) -> None:
-        """Makes all members leave. Raises what ended a member."""
-        for member in reversed(self.members.copy()):
-            self.leave(member)
+        """Makes all members leave. Then raises what ended a member; if it ended several, the others are the context."""
+        with ExitStack() as leaving:  # all of it is carried out, whatever raises
+            for member in self.members:
+                leaving.callback(self.leave, member)
 
     def _check(self, member: Member) -> None:
         if member not in self.members:
