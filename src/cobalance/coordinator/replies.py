@@ -29,6 +29,8 @@ class Change:
     deadline_ms: int = 0
     """For ``revoke``, in group time."""
     committed: int | None = None
+    tries: int = 0
+    """For ``hold``: how often in a row it was given up before."""
 
 
 @attrs.frozen(kw_only=True)
@@ -69,13 +71,15 @@ def _row(raw: Any) -> tuple[str, ...]:
 
 
 def _change(raw: Any) -> Change:
-    kind, resource, token, deadline, committed = raw
+    word, resource, token, number, committed = raw
+    kind = cast("ChangeKind", _text(word))
     return Change(
-        cast("ChangeKind", _text(kind)),
+        kind,
         _text(resource),
         int(token),
-        int(deadline),
+        0 if kind == "hold" else int(number),
         None if committed is None else int(committed),
+        int(number) if kind == "hold" else 0,
     )
 
 

@@ -26,9 +26,16 @@ class Assignment:
     """
 
     def __init__(
-        self, resource: str, token: int, committed: int | None, post: Callable[[Event], None], since: int
+        self,
+        resource: str,
+        token: int,
+        committed: int | None,
+        post: Callable[[Event], None],
+        since: int,
+        *,
+        tries: int = 0,
     ) -> None:
-        self.resource, self.token, self.committed = resource, token, committed
+        self.resource, self.token, self.committed, self.tries = resource, token, committed, tries
         self.since = since
         """In ms awake."""
         self.predecessor: Assignment | None = None

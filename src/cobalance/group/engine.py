@@ -57,7 +57,7 @@ class Work(Protocol):
     once.
     """
 
-    def begin(self, resource: str, token: int, committed: int | None) -> None:
+    def begin(self, resource: str, token: int, committed: int | None, tries: int = 0) -> None:
         """Begin to work a resource."""
 
     def drain(self, resource: str, token: int, abort_in_ms: int) -> None:
@@ -320,7 +320,7 @@ class Engine:
 
     @_carry_out.register
     def _(self, action: act.Start) -> None:
-        self._work.begin(action.resource, action.token, action.committed)
+        self._work.begin(action.resource, action.token, action.committed, action.tries)
 
     @_carry_out.register
     def _(self, action: act.Drain) -> None:

@@ -230,7 +230,7 @@ class Membership(Forkable, ABC):
             it.report(Abandoned(it.resource, it.token, "resigned"))
             self._conclude(it)
             return False
-        tenure = Tenure(it.resource, it.token, it.committed, self)
+        tenure = Tenure(it.resource, it.token, it.committed, self, it.tries)
         try:
             worker = self._make_worker(tenure)
         except Exception as error:  # noqa: BLE001 -- raised where it ends the membership, and not this task
@@ -453,9 +453,9 @@ class Membership(Forkable, ABC):
 
     # -- the engine's side (its thread) --------------------------------------------------------------------------------
 
-    def begin(self, resource: str, token: int, committed: int | None) -> None:
+    def begin(self, resource: str, token: int, committed: int | None, tries: int = 0) -> None:
         """Called by the engine: begin to work a resource."""
-        self._starting.append(Assignment(resource, token, committed, self._engine.post, awake_ms()))
+        self._starting.append(Assignment(resource, token, committed, self._engine.post, awake_ms(), tries=tries))
 
     def drain(self, resource: str, token: int, abort_in_ms: int) -> None:
         """Called by the engine: finish with a resource."""

@@ -53,7 +53,7 @@ class Committer(Protocol):
         "pause",
         "stop_now",
     ),
-    *("wait_ended", "wait_retold", "wait_unused", "work", "worked"),
+    *("tries", "wait_ended", "wait_retold", "wait_unused", "work", "worked"),
 )
 @attrs.define(eq=False)
 class Tenure:
@@ -67,6 +67,8 @@ class Tenure:
     before the first message, and -2 means that it was not found out yet where to start.
     """
     _group: Committer = attrs.field(repr=False)
+    tries: int = attrs.field(default=0, repr=False)
+    """How often in a row it was given up before, by whomever."""
     scope: anyio.CancelScope = attrs.field(factory=lambda: anyio.CancelScope(shield=True), repr=False)
     """Cancelled when the resource must be let go at once. Blocking code is not interrupted."""
     abort_at: int | None = None

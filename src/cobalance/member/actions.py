@@ -33,6 +33,8 @@ class Start:
     resource: str
     token: int
     committed: int | None
+    tries: int = 0
+    """How often in a row it was given up before."""
 
 
 @attrs.frozen

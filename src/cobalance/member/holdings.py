@@ -128,7 +128,7 @@ class Holdings:
         held = self._present(change)
         if held is None:
             self._add(change, State.HELD)
-            self.out.append(act.Start(change.resource, change.token, change.committed))
+            self.out.append(act.Start(change.resource, change.token, change.committed, change.tries))
             return
         was = held.state
         if held.step(Step.KEEP) is State.HELD and was is State.DRAINING:

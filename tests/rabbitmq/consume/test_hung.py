@@ -84,6 +84,40 @@ async def test_a_batch_that_hangs_is_opened_to_find_the_message(here: Place) -> 
         assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["2"]
 
 
+@pytest.mark.parametrize("order", ["partition", "key"])
+async def test_a_batch_that_hangs_in_a_thread_is_opened_by_the_next_holder(here: Place, order: str) -> None:
+    """Only the message that hangs is given up."""
+    done: list[str] = []
+    hung: list[str] = []
+    let_go = threading.Event()
+
+    def handle(deliveries: list[Delivery]) -> None:
+        bodies = " ".join(delivery.body.decode() for delivery in deliveries)
+        if "2" in bodies:
+            hung.append(bodies)
+            let_go.wait()
+        else:
+            done.append(bodies)
+
+    own = attrs.evolve(OWN, max_processing_ms=500, drain_timeout_ms=200)
+    options: dict[str, Any] = {"batch": Batch(3, within_ms=20_000), "prefetch": 3, "member": own, "order": order}
+    options |= {"retries": 0, "on_error": "dead_letter"}
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1, 2, 3)
+        (queue,) = topic.queue_names
+        async with here.member(topic, handle, **options), here.member(topic, handle, **options):
+            try:
+                await until(lambda: here.resources()[queue].halted)  # it waits, having been given up twice
+            finally:
+                let_go.set()
+            here.publish(topic, 4, 5)
+            here.coordinator.resume(queue)
+            await until(lambda: " ".join(done) == "1 3 4 5")
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["2"]
+    assert hung == ["1 2 3", "2"]
+    assert done[0] == "1"
+
+
 async def test_a_handler_that_returns_because_it_was_told_to_stop_has_not_finished(here: Place) -> None:
     """It caught its cancellation; its message is not acknowledged for that."""
     seen = Seen()

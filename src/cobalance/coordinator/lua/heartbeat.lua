@@ -3,7 +3,8 @@
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-8 as every verb (_prelude/90_request.lua); 9… resource, token, busy (1 or 0): progress since the last one
 -- Returns  status, now, incarnation, version, cursor, session_ms, heartbeat_ms, due, elected (1 coordinator + 2 head), more, recovering_ms,
---          changes {hold|revoke|lost, resource, token, deadline, committed}, results {}
+--          changes {hold, resource, token, how often in a row it was given up before, committed},
+--          {revoke, resource, token, deadline, false} or {lost, resource, token, 0, false}, results {}
 local id, sub = ARGV[3], string.sub
 local s = redis.call('HMGET', KEYS[1], 'pulse', 'version', 'due', 'heard', 'r:' .. id, 'c:' .. id, 'k:' .. id)
 local who = ARGV[1] .. ' ' .. ARGV[5] .. ' ' -- how the pulse begins

@@ -154,6 +154,8 @@ class ByKey:
         first = self._order.take(now)
         if first is None or self._most == 1 or first.failures or first.flaw or len(first.deliveries) > 1:
             return first  # a batch that was put back is complete
+        if self._worker.tenure.tries and first.deliveries[0].redelivered:  # it may be why its partition was given up
+            return first
         taken = [first]
         while len(taken) < self._most and (parcel := self._order.take_next(first.key)) is not None:
             taken.append(parcel)

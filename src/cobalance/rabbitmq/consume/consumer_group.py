@@ -499,8 +499,8 @@ class ConsumerGroup(Streaming):
         self._workers[tenure.resource] = worker
         return worker
 
-    def begin(self, resource: str, token: int, committed: int | None) -> None:
-        super().begin(resource, token, committed)
+    def begin(self, resource: str, token: int, committed: int | None, tries: int = 0) -> None:
+        super().begin(resource, token, committed, tries)
         self.moved(resource, token, "granted")
 
     def drain(self, resource: str, token: int, abort_in_ms: int) -> None:

@@ -20,6 +20,7 @@ import inspect
 from collections import deque
 from contextvars import copy_context
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from cobalance.group.stopping import Stoppable
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
     from concurrent.futures import Future
 
-    from cobalance.rabbitmq.consume.earlier_failures import EarlierFailures
     from cobalance.rabbitmq.consume.failure_policy import FailurePolicy
     from cobalance.rabbitmq.consume.handlers import BatchHandler, Handler
+    from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
     from cobalance.rabbitmq.consume.slot import Slot
     from cobalance.rabbitmq.model.batches import Batch
     from cobalance.rabbitmq.partition.delivery import Delivery
@@ -65,7 +66,7 @@ class Handling:
 
         `in_thread` calls a plain function in a thread, and does not return before that thread is done.
         """
-        slot.parcels = deque(self._pack(deliveries, slot.worker.earlier))
+        slot.parcels = deque(self._pack(deliveries, slot.worker))
         await self.serve(slot, in_thread)
         left, slot.parcels = slot.parcels, deque()
         slot.worker.earlier.note(left)
@@ -92,10 +93,14 @@ class Handling:
             return False
         return not slot.parcels or slot.worker.goes_on
 
-    def _pack(self, deliveries: Sequence[Delivery], earlier: EarlierFailures) -> Iterable[Parcel]:
+    def _pack(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> Iterable[Parcel]:
         size = 1 if self.batch is None else self.batch.most
-        parts = (tuple(deliveries[start : start + size]) for start in range(0, len(deliveries), size))
-        return (Parcel(part, earlier.take(part)) for part in parts)
+        alone = 0
+        if worker.tenure.tries and size > 1:  # what comes again comes first, and any of it may be the reason
+            alone = sum(1 for _ in takewhile(lambda it: it.redelivered, deliveries))
+        starts = [*range(alone), *range(alone, len(deliveries), size)]
+        parts = (tuple(deliveries[start : start + size if start >= alone else start + 1]) for start in starts)
+        return (Parcel(part, worker.earlier.take(part)) for part in parts)
 
     # -- calling the handler -------------------------------------------------------------------------------------------
 

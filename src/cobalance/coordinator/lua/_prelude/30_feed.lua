@@ -75,7 +75,7 @@ local function present_state(id, name)
     r.status = 'held'
     put_resource(r)
   end
-  return {'hold', name, r.token, 0, offset_of(name)}
+  return {'hold', name, r.token, tries_of(r), offset_of(name)}
 end
 
 -- Changes since the member's cursor, at most one page, revocations and losses first; the new cursor; whether more wait.

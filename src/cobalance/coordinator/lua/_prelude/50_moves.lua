@@ -129,8 +129,6 @@ end
 -- than the longest pause, or until somebody gives it back in order.
 local MEMORY_MS = 600000
 
-local function tries_of(r) return tonumber(string.match(r.avoid, '@(%d+)$') or '0') end
-
 local avoid, pause
 do
 
