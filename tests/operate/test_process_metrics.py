@@ -14,7 +14,7 @@ from tests.rabbitmq.wire.test_connection import cut
 
 from cobalance import Batch, BlockingConsumerGroup, ConsumerGroup, Delivery, Group, Retries, Topic
 from cobalance.errors import UsageError
-from cobalance.operate import ProcessMetrics
+from cobalance.operate import ProcessMetrics, process_metrics
 
 pytestmark = pytest.mark.anyio
 
@@ -73,6 +73,29 @@ async def test_what_handlers_do_is_counted(here: Place, topic: Topic, registry: 
         assert registry.get_sample_value("cobalance_last_heartbeat_timestamp_seconds", own) == group.health.heard_at
     names = {label for metric in registry.collect() for it in metric.samples for label in it.labels}
     assert names == {"group", "topic", "status", "le"}
+
+
+def test_of_queues_that_come_and_go_the_last_ones_are_shown(
+    registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is worked always is; a topic, as long as one of its partitions."""
+    monkeypatch.setattr(process_metrics, "MOST_ENDED", 2)
+    metrics = ProcessMetrics(registry)
+
+    def work(topic: Topic, partition: int = 0) -> str:
+        queue = topic.queue_names[partition]
+        metrics.moved("g", queue, 1, "granted")
+        deliveries = (Delivery.fake(key=str(number), topic=topic) for number in range(100))
+        metrics.settled("g", next(it for it in deliveries if it.queue == queue), "acked")
+        return queue
+
+    topics = [Topic(f"job{number}", 2) for number in range(5)]
+    work(topics[0])
+    for topic in topics:
+        metrics.moved("g", work(topic, 1), 1, "ended")
+    shown = {it.labels["topic"] for metric in registry.collect() for it in metric.samples if "topic" in it.labels}
+    assert shown == {"job0", "job3", "job4"}
+    assert Samples(registry, "g", "job0").processed["acked"] == 2
 
 
 async def test_each_failure_counts_and_so_does_the_dead_letter(here: Place, registry: CollectorRegistry) -> None:

@@ -31,9 +31,15 @@ BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 """From a look-up to the longest handler that is not considered hung, in seconds."""
 
 
+MOST_ENDED = 100
+"""So many queues are still shown that this process does not work any more: where queues come and go, they never end."""
+
+
 class ProcessMetrics(Collector):
     """Counts what the handlers of this process do: ``ConsumerGroup(..., metrics=ProcessMetrics())``. One is enough for
     all groups of a process; other groups are added with :meth:`attach`.
+
+    Of queues that this process works no more, the last 100 are shown. One that comes back later is counted from 0.
 
     Args:
         registry: where the metrics are registered.
@@ -47,6 +53,7 @@ class ProcessMetrics(Collector):
         self._lock = Lock()
         self._by_labels: dict[tuple[str, str], _Counts] = {}
         self._by_queue: dict[tuple[str, str], _Counts] = {}
+        self._ended: dict[tuple[str, str], None] = {}
         try:
             registry.register(self)
         except ValueError:
@@ -82,14 +89,35 @@ class ProcessMetrics(Collector):
 
     def moved(self, group: str, queue: str, token: int, step: object) -> None:
         """Called by the group; partitions are counted at each scrape."""
+        del token
+        if step not in {"granted", "ended"}:
+            return
+        with self._lock:
+            self._ended.pop((group, queue), None)
+            if step == "ended":
+                self._ended[group, queue] = None
+            if len(self._ended) > MOST_ENDED:
+                self._forget(next(iter(self._ended)))
+
+    def _forget(self, queue: tuple[str, str]) -> None:
+        """Its topic, too, if that was the last queue of it. Not while a handler still runs, which will be counted."""
+        del self._ended[queue]
+        counts = self._by_queue.get(queue)
+        if counts is None:
+            return
+        if counts.in_process:
+            self._ended[queue] = None
+            return
+        del self._by_queue[queue]
+        if not any(it is counts for it in self._by_queue.values()):
+            del self._by_labels[_labels(*queue)]
 
     def _of(self, group: str, queue: str) -> _Counts:
         found = self._by_queue.get((group, queue))
         if found is None:
-            labels = (group, split_resource(queue)[0] or queue)
             with self._lock:
-                found = self._by_labels.setdefault(labels, _Counts())
-            self._by_queue[group, queue] = found
+                found = self._by_labels.setdefault(_labels(group, queue), _Counts())
+                self._by_queue[group, queue] = found
         return found
 
     def describe(self) -> Iterator[Metric]:
@@ -107,6 +135,10 @@ class ProcessMetrics(Collector):
             if health.heard_at is not None:
                 families.heard.add_metric([health.group], health.heard_at)
         yield from families
+
+
+def _labels(group: str, queue: str) -> tuple[str, str]:
+    return group, split_resource(queue)[0] or queue
 
 
 @attrs.define(eq=False)

@@ -10,6 +10,7 @@ import pytest
 from tests.consumers import Place, new_topic, until
 from tests.names import unique
 
+from cobalance.rabbitmq.consume import known_queues
 from cobalance.rabbitmq.consume.known_queues import KnownQueues
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.topics.admin import connected
@@ -26,6 +27,27 @@ def name(here: Place) -> Iterator[str]:
         yield queue.name
         assert admin.ready(queue.name) == 0
         admin.delete(queue.name)
+
+
+async def test_of_queues_that_come_and_go_the_last_ones_are_remembered(
+    here: Place, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that the group began with, and that are worked now, always are."""
+    monkeypatch.setattr(known_queues, "MOST_ENDED", 1)
+    with new_topic(here.amqp_url, 4) as topic:
+        first, *others = topic.queue_names
+        async with here.member([first], lambda _: None) as group:
+            await group.wait_held(first)
+            known = group._queues
+            for it in (first, name, *others):
+                if it != first:
+                    known.learn(it)
+                known.current(it)
+            for it in (first, *others):
+                known.note_end(it)
+            assert set(known.names) == {first, name, others[-1]}
+            assert known.current(others[0]) is None
+            assert known.learn(others[0]).name == others[0]
 
 
 async def test_a_tenure_that_is_over_when_its_queue_was_read_leaves_the_next_one_alone(

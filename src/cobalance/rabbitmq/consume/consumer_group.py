@@ -522,6 +522,7 @@ class ConsumerGroup(Streaming):
         worker = self._workers.get(it.resource)
         if worker is not None and worker.tenure is it.tenure:
             del self._workers[it.resource]
+            self._queues.note_end(it.resource)
 
     def _reads_as_stream(self, queue: Queue) -> bool:
         return queue.kind == "stream"

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.consume.subscription import Subscription
 
 
+MOST_ENDED = 1_000
+"""So many queues are remembered that were found later and are not worked any more: where queues come and go, they never end."""
+
+
 @attrs.frozen(kw_only=True)
 class QueueRules:
     """What a group demands of a queue."""
@@ -62,6 +66,10 @@ class KnownQueues:
         self._queues: dict[str, Queue] = {}
         self._outdated: set[str] = set()
         """Of these, the ones to be read again before they are worked."""
+        self._learned: set[str] = set()
+        """Of these, the ones that were not there when the group was entered."""
+        self._ended: dict[str, None] = {}
+        """Of these, the ones that are not worked now, in the order of their ends."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._queues
@@ -94,14 +102,26 @@ class KnownQueues:
 
     def current(self, name: str) -> Queue | None:
         """None if it has to be read before it is worked."""
+        self._ended.pop(name, None)
         return None if name in self._outdated else self._queues.get(name)
 
     def learn(self, name: str) -> Queue:
         """Reads a queue, and checks it. From then on it may be worked. Blocks."""
         queue = self._read(name)
         self.rules.check(queue)
+        self._learned.add(name)
         self._note(queue)
         return queue
+
+    def note_end(self, name: str) -> None:
+        """It is not worked any more: of very many of these, the first are forgotten, and read again when they are."""
+        if name in self._learned:
+            self._ended[name] = None
+        if len(self._ended) > MOST_ENDED:
+            first = next(iter(self._ended))
+            del self._ended[first], self._queues[first]
+            self._learned.discard(first)
+            self._outdated.discard(first)
 
     def read_again(self, queue: Queue) -> Queue | None:
         """The queue as it is declared now; None if that is the same, or cannot be worked in its present tenure. Blocks.
