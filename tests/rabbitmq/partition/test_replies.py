@@ -875,6 +875,7 @@ def test_a_queue_that_confirms_again_is_one_of_all_again(
         for reply in later:
             sender.send(reply)
         monkeypatch.setattr(reply_channel, "PATIENCE_S", 20.0)
+        sender._connection.submit(lambda: 1 / 0)  # what is under way and what waits outlives a lost connection, too
     assert [it.sent.result(20) for it in later] == [True] * 3
     assert caplog.text.count("are confirmed again") == 1
     assert sender._silent == {}
