@@ -48,8 +48,8 @@ else
 	$(CAMPAIGNS) $(ARGS)
 endif
 
-# Not for CI, for their length or since Spark gives a process 10 s to start: whole Sparks of their own, --follow, a calibration of hours
-# of simulated life, an example from journal to recommendation.
+# Not for CI, for their length, since Spark gives a process 10 s to start, or since TLC is fetched: whole Sparks of their own, --follow,
+# recorded handovers against their specification, a calibration of hours of simulated life, an example from journal to recommendation.
 long-campaigns: .venv/.up-to-date ## the longest tests, which CI does not run
 	$(PYTHON) -m pytest -m long_campaign -o faulthandler_timeout=900 $(ARGS)
 

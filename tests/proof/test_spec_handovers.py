@@ -113,7 +113,7 @@ def test_every_corruption_changes_a_run(runs: list[History]) -> None:
         assert it.events != originals[it.name.removesuffix(f", {name}")]
 
 
-@pytest.mark.campaign
+@pytest.mark.long_campaign
 def test_recorded_handovers_are_what_the_document_says(amqp_url: str) -> None:
     """In memory and on a real RabbitMQ; and none of the corrupted ones is. TLC is fetched when it is first needed."""
     it = of_handovers([*recorded("memory://followed"), *recorded(amqp_url)])
@@ -126,7 +126,7 @@ async def _releases_unclosed(self: StreamWorker) -> Drained:
     return Drained(self.tenure.resource, self.tenure.token, self._finished, self._finished, self._uncommitted())
 
 
-@pytest.mark.campaign
+@pytest.mark.long_campaign
 def test_what_a_planted_bug_does_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A holder that does not close its channel is followed up to its release, and no further."""
     monkeypatch.setattr(StreamWorker, "finish", _releases_unclosed)
