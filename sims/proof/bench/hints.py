@@ -152,8 +152,8 @@ class _Grants:
                 raise TimeoutError(f"{resource} was not granted within 30 s")
             return self._at[resource]
 
-    def begin(self, resource: str, token: int, committed: int | None) -> None:
-        del token, committed
+    def begin(self, resource: str, token: int, committed: int | None, tries: int = 0) -> None:
+        del token, committed, tries
         with self._changed:
             self._at[resource] = time.monotonic_ns()
             self._changed.notify()
