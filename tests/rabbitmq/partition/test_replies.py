@@ -837,6 +837,28 @@ def test_a_queue_that_does_not_confirm_holds_up_no_other(
     sender.close()
 
 
+def test_the_end_of_a_connection_for_replies_is_no_silence(
+    private_rabbitmq: servers.OwnRabbitMQ, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RabbitMQ does not answer the close of a channel on which it waits for a queue."""
+    monkeypatch.setattr(reply_channel, "PATIENCE_S", 0.1)
+    sender = Replies("g", private_rabbitmq.url, "g/m", heartbeat_s=5)
+    looked: Future[bool] = Future()
+
+    def close() -> bool:
+        channel = sender._main._channel
+        assert channel is not None
+        sender._connection.submit(channel.close)
+        sender._connection.call_later(200, lambda: looked.set_result(sender._connection.is_open))
+        return True
+
+    reply = reply_to(silent)
+    reply.wanted = close
+    sender.send(reply)
+    assert looked.result(20)
+    sender.close()
+
+
 async def test_a_request_whose_reply_is_not_confirmed_is_given_up_alone(
     private_rabbitmq: servers.OwnRabbitMQ, here: Place, silent: str
 ) -> None:

@@ -180,9 +180,9 @@ class Replies:
         return reply.sent
 
     def close(self) -> None:
-        """Closes the connection; what is unconfirmed fails. Blocks, but not for long if RabbitMQ reads nothing."""
+        """Closes the connection; what is unconfirmed fails. Blocks, but not for long if RabbitMQ would not answer."""
         self._closed.set()
-        self._connection.close(timeout_ms=0 if self._connection.blocked else 5_000)
+        self._connection.close(timeout_ms=0 if self._connection.blocked or self._silent else 5_000)
         self._fail_all([*self._take_unconfirmed(), *self._take_apart()], "this member has left its group")
 
     # -- a thread of its own -------------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ class ReplyChannel:
             self._connection.call_later(left_s * 1000, partial(self._look, self._channel))
 
     def _look(self, channel: Channel | None) -> None:
-        if channel is None or channel is not self._channel:
+        if channel is None or channel is not self._channel or not channel.is_open:  # it is being closed
             return
         self._is_watched = False
         if not self._unconfirmed:
