@@ -280,6 +280,43 @@ async def test_what_was_current_outside_is_no_parent(here: Place, topic: Topic, 
     assert {parent(it) for it in [processed, *recorded.spans("assign"), *recorded.spans("revoke")]} == {None}
 
 
+async def test_without_an_sdk_contexts_still_pass(here: Place, topic: Topic, recorded: Recorded) -> None:
+    """What was current at the publisher is in the headers, baggage is in the handler, and nothing of the group's place."""
+    telemetry, tracer = Telemetry(), recorded.tracers.get_tracer("program")
+    seen = list[tuple[Any, object, bool]]()
+
+    def handle(delivery: Delivery) -> None:
+        is_free = not trace.get_current_span().get_span_context().is_valid
+        seen.append((delivery.headers.get("traceparent"), baggage.get_baggage("shop"), is_free))
+
+    with tracer.start_as_current_span("start of the program"):
+        async with (
+            here.member(topic, handle, telemetry=telemetry) as group,
+            AsyncPublisher(here.amqp_url, topic, telemetry=telemetry) as publisher,
+        ):
+            await group.wait_held(*topic.queue_names)
+            outside = context.attach(baggage.set_baggage("shop", "berlin", context.Context()))
+            try:
+                await publisher.publish("k", b"x")
+            finally:
+                context.detach(outside)
+            with tracer.start_as_current_span("request") as request:
+                await publisher.publish("k", b"x")
+            outside = context.attach(context.Context())
+            try:
+                await publisher.publish("k", b"x")
+            finally:
+                context.detach(outside)
+            await until(lambda: len(seen) == 3)
+    flags = request.get_span_context().trace_flags
+    of_request = f"00-{Ids.of(request.get_span_context()).trace_id:032x}-{Ids.of(request.get_span_context()).span_id:016x}-{flags:02x}"
+    assert seen == [
+        (None, "berlin", True),
+        (of_request, None, True),
+        (None, None, True),
+    ]
+
+
 async def test_a_batch_has_a_link_for_each_message(here: Place, topic: Topic, recorded: Recorded) -> None:
     """And a number instead of what only single messages have."""
     telemetry = recorded.telemetry(join_traces=True)

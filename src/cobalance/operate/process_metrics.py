@@ -65,17 +65,16 @@ class ProcessMetrics(Collector):
 
     def begun(self, call: Call) -> None:
         """Called by the group: a handler is called."""
-        counts, messages = self._of(call.group, call.queue), len(call.deliveries)
+        counts, messages = self._of(call.group, call.tenure.queue), len(call.deliveries)
         with self._lock:
-            counts.received += messages
-            counts.in_process += messages
+            counts.begun += messages
 
     def ended(self, call: Call, scope: None) -> None:
         """Called by the group: it has returned, or raised."""
         del scope
-        counts = self._of(call.group, call.queue)
+        counts = self._of(call.group, call.tenure.queue)
         with self._lock:
-            counts.in_process -= len(call.deliveries)
+            counts.ended += len(call.deliveries)
             counts.seconds += call.seconds
             counts.buckets[bisect_left(BUCKETS, call.seconds)] += 1
             if call.status is not None:
@@ -148,11 +147,16 @@ class _Counts:
     Each is there from the first message on, 0 or not: Prometheus sees no increase of what begins at 1.
     """
 
-    received: int = 0
-    in_process: int = 0
+    begun: int = 0
+    ended: int = 0
     processed: dict[Settled, int] = attrs.field(factory=lambda: dict.fromkeys(get_args(Settled), 0))
     seconds: float = 0.0
     buckets: list[int] = attrs.field(factory=lambda: [0] * (len(BUCKETS) + 1))
+
+    @property
+    def in_process(self) -> int:
+        """Messages that handlers work now."""
+        return self.begun - self.ended
 
 
 class _Families:
@@ -183,7 +187,7 @@ class _Families:
         )
 
     def add(self, labels: tuple[str, str], counts: _Counts) -> None:
-        self.received.add_metric(labels, counts.received)
+        self.received.add_metric(labels, counts.begun)
         self.in_process.add_metric(labels, counts.in_process)
         for status, count in counts.processed.items():
             self.processed.add_metric((*labels, status), count)

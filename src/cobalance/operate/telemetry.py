@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import attrs
 from opentelemetry import context, propagate, trace
 from opentelemetry.metrics import get_meter
-from opentelemetry.propagators.textmap import Getter
+from opentelemetry.propagators.textmap import Getter, TextMapPropagator
 from opentelemetry.trace import Link, SpanKind, StatusCode
 
 from cobalance.names import split_resource
-from cobalance.operate.telemetry_metrics import MessagingMetrics
+from cobalance.operate.telemetry_metrics import MessagingMetrics, Series
+from cobalance.rabbitmq.partition.delivery import EXCHANGE, ROUTING_KEY
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -42,6 +44,8 @@ SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 SYSTEM = {"messaging.system": "rabbitmq"}
 PUBLISH = {**SYSTEM, "messaging.operation.name": "publish", "messaging.operation.type": "send"}
 PROCESS = {**SYSTEM, "messaging.operation.name": "process", "messaging.operation.type": "process"}
+NAMES = {EXCHANGE, ROUTING_KEY}
+"""Headers that say where a message was published before it came here."""
 MOST_KNOWN = 10_000
 """Routing keys may be many."""
 
@@ -69,8 +73,11 @@ class Telemetry:
         self._tracer = trace.get_tracer(*made_by, tracer_provider, SCHEMA_URL)
         self._metrics = MessagingMetrics(get_meter(*made_by, meter_provider, SCHEMA_URL))
         self._join = join_traces
-        self._known: dict[tuple[str, str, str, str], _Place] = {}
+        self._known: dict[tuple[str, str, str | None, str | None], _Place] = {}
+        self._publishing: dict[str, _Topic] = {}
         self._moves: dict[tuple[str, str, int], _Moves] = {}
+        self._assigned: dict[tuple[str, str, int], SpanContext] = {}
+        """The span that ended when a tenure began to consume, until its first message."""
 
     # -- publishing ----------------------------------------------------------------------------------------------------
 
@@ -78,17 +85,18 @@ class Telemetry:
         """Called by a publisher: a message is about to be published. Its headers get the span's context, unless the
         program has given them one.
         """
-        given = _context_in(headers)
-        span = self._tracer.start_span(
-            f"publish {topic}",
-            kind=SpanKind.PRODUCER if given is None else SpanKind.CLIENT,
-            attributes={**PUBLISH, "messaging.destination.template": topic},
-            links=None if given is None else [Link(given)],
-        )
-        if given is None and (headers is None or isinstance(headers, Mapping)):
+        place, here = self._publishing.get(topic), context.get_current()
+        if place is None:
+            place = self._publishing[topic] = _Topic.of(topic, self._metrics.series(None, topic))
+        given = _context_in(headers, here) if headers else None
+        if given is not None:
+            client = self._tracer.start_span(place.publish, here, SpanKind.CLIENT, place.publishing, [Link(given)])
+            return _Sent(self._metrics, place.series, headers, client)
+        span = self._tracer.start_span(place.publish, here, SpanKind.PRODUCER, place.publishing)
+        if (here or span is not trace.INVALID_SPAN) and (headers is None or isinstance(headers, Mapping)):
             headers = dict(headers or {})
-            propagate.inject(headers, trace.set_span_in_context(span))
-        return _Sent(self._metrics, topic, headers, span)
+            propagate.inject(headers, trace.set_span_in_context(span, here))
+        return _Sent(self._metrics, place.series, headers, span)
 
     # -- processing ----------------------------------------------------------------------------------------------------
 
@@ -97,21 +105,34 @@ class Telemetry:
 
     def begun(self, call: Call) -> _Current:
         """Called by the group: a handler is about to be called."""
-        one, outside = call.deliveries[0], _without_span()
-        came_with = [_extracted(it.properties.headers, outside) for it in call.deliveries]
-        links = [Link(found) for it in came_with if it is not outside and (found := _span_in(it)) is not None]
-        moves = self._moves.get((call.group, call.queue, one.tenure.token))
-        if moves is not None and moves.assigned is not None:
-            links.append(Link(moves.assigned))
-            moves.assigned = None
-        place, single = self._place(call.group, one), outside if call.is_batch else came_with[0]
+        here = context.get_current()
+        outside = _without_span(here)
+        came_with, links = self._origins(call, outside)
+        place = self._place(call.group, call.deliveries[0])
         span = self._tracer.start_span(
-            f"process {place.topic}", single if self._join else outside, SpanKind.CONSUMER, place.processing, links
+            place.process, came_with if self._join else outside, SpanKind.CONSUMER, place.processing, links
         )
         if span.is_recording():
             span.set_attributes(_of_messages(call))
-        self._metrics.consumed(call.group, place.topic, len(call.deliveries))
-        return _Current(span, single, place.topic)
+        self._metrics.begun(place.series, len(call.deliveries))
+        changes_nothing = span is trace.INVALID_SPAN and came_with is here
+        return _Current(span, None if changes_nothing else trace.set_span_in_context(span, came_with), place.series)
+
+    def _origins(self, call: Call, outside: Context) -> tuple[Context, list[Link]]:
+        """What a single message came with, and what its span is linked to; of a batch, only the latter."""
+        single, links = outside, list[Link]()
+        for it in call.deliveries:
+            came_with = _extracted(it.properties.headers, outside)
+            if came_with is not outside:
+                if (made_in := _span_in(came_with)) is not None:
+                    links.append(Link(made_in))
+                if not call.is_batch:
+                    single = came_with
+        if self._assigned:
+            assigned = self._assigned.pop((call.group, call.tenure.queue, call.tenure.token), None)
+            if assigned is not None:
+                links.append(Link(assigned))
+        return single, links
 
     def ended(self, call: Call, scope: _Current) -> None:
         """Called by the group: it has returned, or raised."""
@@ -122,14 +143,14 @@ class Telemetry:
             if call.status is not None and call.settled:
                 span.set_attribute("cobalance.outcome", call.status)
         span.end()
-        self._metrics.processed(call.group, scope.topic, call.error, call.seconds)
+        self._metrics.ended(scope.series, call.error, call.seconds)
 
     def settled(self, group: str, delivery: Delivery, status: Status) -> None:
         """Called by the group: what became of a message apart from its handler's return."""
         place, name = self._place(group, delivery), SETTLED[status]
-        made_in = _context_in(delivery.properties.headers)
+        made_in = _context_in(delivery.properties.headers, context.get_current())
         self._tracer.start_span(
-            f"{name} {place.topic}",
+            f"{name} {place.series.topic}",
             kind=SpanKind.CLIENT,
             attributes={
                 **place.common,
@@ -143,12 +164,17 @@ class Telemetry:
 
     def _place(self, group: str, delivery: Delivery) -> _Place:
         """Made once for each place where messages come from, and forgotten when there are very many."""
-        key = (group, delivery.tenure.queue, delivery.exchange, delivery.routing_key)
-        found = self._known.get(key)
+        method, queue = delivery.method, delivery.tenure.queue
+        exchange, routing_key = method.exchange, method.routing_key
+        if not NAMES.isdisjoint(delivery.headers):
+            exchange, routing_key = delivery.exchange, delivery.routing_key
+        found = self._known.get((group, queue, exchange, routing_key))
         if found is None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            found = self._known[key] = _Place.of(*key)
+            series = self._metrics.series(group, split_resource(queue)[0] or queue)
+            found = _Place.of(series, group, queue, delivery.exchange, delivery.routing_key)
+            self._known[group, queue, exchange, routing_key] = found
         return found
 
     # -- handovers -----------------------------------------------------------------------------------------------------
@@ -162,9 +188,10 @@ class Telemetry:
         elif moves is None:
             return
         elif step == "consuming":
-            moves.assigned = self._moving("assign", group, queue, token, moves.granted_at)
+            self._assigned[key] = self._moving("assign", group, queue, token, moves.granted_at)
         elif step == "ended":
             del self._moves[key]
+            self._assigned.pop(key, None)
             if moves.asked_at is not None:
                 self._moving("revoke", group, queue, token, moves.asked_at)
         else:
@@ -174,7 +201,7 @@ class Telemetry:
         topic, common = _of_queue(group, queue)
         span = self._tracer.start_span(
             f"{name} {topic}",
-            _without_span(),
+            _without_span(context.get_current()),
             attributes={**common, "cobalance.token": token},
             start_time=since,
         )
@@ -182,24 +209,40 @@ class Telemetry:
         return span.get_span_context()
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
+class _Topic:
+    """Where messages are published, and what spans say of it."""
+
+    publish: str
+    """The name of a span."""
+    publishing: Attributes
+    series: Series
+
+    @classmethod
+    def of(cls, topic: str, series: Series) -> _Topic:
+        return cls(f"publish {topic}", {**PUBLISH, "messaging.destination.template": topic}, series)
+
+
+@attrs.frozen(eq=False)
 class _Place:
     """Where messages of a group come from, as attributes of spans."""
 
-    topic: str
+    process: str
+    """The name of a span."""
     common: Attributes
     processing: Attributes
     """What samplers may look at, when a handler is about to be called."""
+    series: Series
 
     @classmethod
-    def of(cls, group: str, queue: str, exchange: str, routing_key: str) -> _Place:
+    def of(cls, series: Series, group: str, queue: str, exchange: str, routing_key: str) -> _Place:
         topic, common = _of_queue(group, queue)
         common["messaging.destination.name"] = ":".join(
             dict.fromkeys(it for it in (exchange, routing_key, queue) if it)
         )
         if routing_key:
             common["messaging.rabbitmq.destination.routing_key"] = routing_key
-        return cls(topic, common, {**PROCESS, **common})
+        return cls(f"process {topic}", common, {**PROCESS, **common}, series)
 
 
 @attrs.define
@@ -208,15 +251,13 @@ class _Moves:
 
     granted_at: int
     asked_at: int | None = None
-    assigned: SpanContext | None = None
-    """The span that ended when it began to consume, until its first message."""
 
 
 class _Sent:
     """One message, from its publishing to its outcome."""
 
-    def __init__(self, counts: MessagingMetrics, topic: str, headers: Mapping[str, Any] | None, span: Span) -> None:
-        self._metrics, self._topic, self._span, self.headers = counts, topic, span, headers
+    def __init__(self, counts: MessagingMetrics, series: Series, headers: Mapping[str, Any] | None, span: Span) -> None:
+        self._metrics, self._series, self._span, self.headers = counts, series, span, headers
         self._since = time.perf_counter()
 
     def ended(self, message: UnconfirmedMessage | None, error: BaseException | None) -> None:
@@ -230,24 +271,26 @@ class _Sent:
                 _fail(span, failure)
         span.end()
         if message is not None:
-            self._metrics.sent(self._topic, failure, time.perf_counter() - self._since)
+            self._metrics.sent(self._series, failure, time.perf_counter() - self._since)
 
 
 class _Current:
     """Makes a span the current one where a handler runs, beside the baggage that came with its message."""
 
-    __slots__ = ("_inside", "_token", "span", "topic")
+    __slots__ = ("_inside", "_token", "series", "span")
 
-    def __init__(self, span: Span, came_with: Context, topic: str) -> None:
-        self.span, self._inside, self.topic = span, trace.set_span_in_context(span, came_with), topic
+    def __init__(self, span: Span, inside: Context | None, series: Series) -> None:
+        self.span, self._inside, self.series = span, inside, series
 
     def __enter__(self) -> None:
-        self._token = context.attach(self._inside)
+        if self._inside is not None:
+            self._token = context.attach(self._inside)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not isinstance(error, GeneratorExit):  # the handler is closed, perhaps in another context than its own
+        # A handler that is closed may be so in another context than its own.
+        if self._inside is not None and not isinstance(error, GeneratorExit):
             context.detach(self._token)
 
 
@@ -265,10 +308,9 @@ class _HeaderGetter(Getter[Mapping[str, Any]]):
 _GETTER = _HeaderGetter()
 
 
-def _without_span() -> Context:
-    """The current context, but no span. In the group's tasks, the span in which it was entered is still current."""
-    here = context.get_current()
-    is_free = trace.get_current_span(here) is trace.INVALID_SPAN
+def _without_span(here: Context) -> Context:
+    """A context, but no span. In the group's tasks, the span in which it was entered is still current."""
+    is_free = not here or trace.get_current_span(here) is trace.INVALID_SPAN
     return here if is_free else trace.set_span_in_context(trace.INVALID_SPAN, here)
 
 
@@ -277,12 +319,18 @@ def _extracted(headers: Mapping[str, Any] | None, outside: Context) -> Context:
     if not headers:
         return outside
     propagator = propagate.get_global_textmap()
-    return outside if propagator.fields.isdisjoint(headers) else propagator.extract(headers, outside, _GETTER)
+    return outside if _fields_of(propagator).isdisjoint(headers) else propagator.extract(headers, outside, _GETTER)
 
 
-def _context_in(headers: object) -> SpanContext | None:
+@lru_cache(maxsize=4)
+def _fields_of(propagator: TextMapPropagator) -> frozenset[str]:
+    """Usually there is one in a process, which puts them together at each call."""
+    return frozenset(propagator.fields)
+
+
+def _context_in(headers: object, here: Context) -> SpanContext | None:
     """The context that a message was created in, if its headers have it."""
-    return _span_in(_extracted(headers, _without_span())) if isinstance(headers, Mapping) else None
+    return _span_in(_extracted(headers, _without_span(here))) if isinstance(headers, Mapping) else None
 
 
 def _span_in(extracted: Context) -> SpanContext | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import attrs
 from opentelemetry.metrics import Observation
 
 if TYPE_CHECKING:
@@ -13,11 +14,37 @@ if TYPE_CHECKING:
 
     from opentelemetry.metrics import CallbackOptions, Meter
 
-    Series = tuple[str | None, str, str | None]
-    """Group, topic and type of error."""
-
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 """The conventions' buckets."""
+
+
+@attrs.define(eq=False)
+class Series:
+    """Of one topic, and of the group that processes it; without one, of what is published there."""
+
+    topic: str
+    labels: Mapping[str, str]
+    counts: dict[str | None, int] = attrs.field(factory=dict)
+    """Messages, by the type of their error."""
+    _failed: dict[str, Mapping[str, str]] = attrs.field(factory=dict)
+
+    @classmethod
+    def of(cls, group: str | None, topic: str) -> Series:
+        labels = {
+            "messaging.system": "rabbitmq",
+            "messaging.operation.name": "publish" if group is None else "process",
+            "messaging.destination.template": topic,
+        }
+        return cls(topic, labels | ({} if group is None else {"messaging.consumer.group.name": group}))
+
+    def labels_of(self, error: str | None) -> Mapping[str, str]:
+        """Made once, since that is done for each message."""
+        if error is None:
+            return self.labels
+        found = self._failed.get(error)
+        if found is None:
+            found = self._failed[error] = {**self.labels, "error.type": error}
+        return found
 
 
 class MessagingMetrics:
@@ -29,14 +56,12 @@ class MessagingMetrics:
 
     def __init__(self, meter: Meter) -> None:
         self._lock = threading.Lock()
-        self._sent: Counter[Series] = Counter()
-        self._consumed: Counter[Series] = Counter()
-        self._labels: dict[Series, dict[str, str]] = {}
-        for name, words, counts in (
-            ("messaging.client.sent.messages", "Messages that were sent to RabbitMQ.", self._sent),
-            ("messaging.client.consumed.messages", "Messages that handlers were called with.", self._consumed),
+        self._series: dict[tuple[str | None, str], Series] = {}
+        for name, words, is_sent in (
+            ("messaging.client.sent.messages", "Messages that were sent to RabbitMQ.", True),
+            ("messaging.client.consumed.messages", "Messages that handlers were called with.", False),
         ):
-            meter.create_observable_counter(name, [self._reader(counts)], "{message}", words)
+            meter.create_observable_counter(name, [self._reader(is_sent=is_sent)], "{message}", words)
         self._sending, self._processing = (
             meter.create_histogram(name, "s", words, explicit_bucket_boundaries_advisory=SECONDS)
             for name, words in (
@@ -45,42 +70,32 @@ class MessagingMetrics:
             )
         )
 
-    def sent(self, topic: str, error: str | None, seconds: float) -> None:
-        """The outcome of a message is known."""
-        series = (None, topic, error)
-        self._add(self._sent, series, 1)
-        self._sending.record(seconds, self._of(series))
-
-    def consumed(self, group: str, topic: str, messages: int) -> None:
-        """A handler is called with these."""
-        self._add(self._consumed, (group, topic, None), messages)
-
-    def processed(self, group: str, topic: str, error: str | None, seconds: float) -> None:
-        """It has ended."""
-        self._processing.record(seconds, self._of((group, topic, error)))
-
-    def _add(self, counts: Counter[Series], series: Series, messages: int) -> None:
+    def series(self, group: str | None, topic: str) -> Series:
+        """The one of a topic: looked up once, kept by whoever counts."""
         with self._lock:
-            counts[series] += messages
+            return self._series.setdefault((group, topic), Series.of(group, topic))
 
-    def _reader(self, counts: Counter[Series]) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def sent(self, series: Series, error: str | None, seconds: float) -> None:
+        """The outcome of a message is known."""
+        self._add(series, error, 1)
+        self._sending.record(seconds, series.labels_of(error))
+
+    def begun(self, series: Series, messages: int) -> None:
+        """A handler is called with these."""
+        self._add(series, None, messages)
+
+    def ended(self, series: Series, error: str | None, seconds: float) -> None:
+        """It has returned, or raised."""
+        self._processing.record(seconds, series.labels_of(error))
+
+    def _add(self, series: Series, error: str | None, messages: int) -> None:
+        with self._lock:
+            series.counts[error] = series.counts.get(error, 0) + messages
+
+    def _reader(self, *, is_sent: bool) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def read(_: CallbackOptions) -> list[Observation]:
             with self._lock:
-                now = dict(counts)
-            return [Observation(value, self._of(series)) for series, value in now.items()]
+                now = [(it, dict(it.counts)) for (group, _), it in self._series.items() if (group is None) == is_sent]
+            return [Observation(count, it.labels_of(error)) for it, counts in now for error, count in counts.items()]
 
         return read
-
-    def _of(self, series: Series) -> dict[str, str]:
-        found = self._labels.get(series)
-        if found is None:
-            group, topic, error = series
-            found = {
-                "messaging.system": "rabbitmq",
-                "messaging.operation.name": "publish" if group is None else "process",
-                "messaging.destination.template": topic,
-            }
-            found |= {} if group is None else {"messaging.consumer.group.name": group}
-            found |= {} if error is None else {"error.type": error}
-            self._labels[series] = found
-        return found

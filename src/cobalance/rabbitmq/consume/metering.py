@@ -67,6 +67,7 @@ class Meter(Protocol):
 class Call:
     """One call of a handler, and the ``with`` around it."""
 
+    _scopes: tuple[Any, ...] = ()
     seconds = 0.0
     """How long it took."""
     error: str | None = None
@@ -77,22 +78,25 @@ class Call:
     """Of how many: a message whose channel is lost is not acknowledged, and comes again."""
     goes_on = False
     """The handler's work is to be awaited elsewhere, in another ``with``."""
-    _scopes: Sequence[Any] = ()
+    is_batch = False
+    """Whether the handler is given lists."""
 
     def __init__(self, metering: Metering, argument: Delivery | list[Delivery]) -> None:
-        self._metering = metering
-        self.is_batch = isinstance(argument, list)
-        """Whether the handler is given lists."""
-        self.deliveries: Sequence[Delivery] = argument if isinstance(argument, list) else (argument,)
-        self.group, self.queue = metering.group, self.deliveries[0].tenure.queue
-        self._since = 0.0
+        self._metering, self.group = metering, metering.group
+        self.deliveries: Sequence[Delivery]
+        if isinstance(argument, list):
+            self.deliveries, self.is_batch, first = argument, True, argument[0]
+        else:
+            self.deliveries, first = (argument,), argument
+        self.tenure = first.tenure
 
     def __enter__(self) -> Self:
         if self.goes_on:
             self.goes_on = False
         else:
             self._since = time.perf_counter()
-            self._scopes = [it.begun(self) for it in self._metering.meters]
+            for meter in self._metering.meters:
+                self._scopes += (meter.begun(self),)
         for scope in self._scopes:
             if scope is not None:
                 scope.__enter__()
@@ -108,8 +112,8 @@ class Call:
             self._failed(error)
         if not self.goes_on:
             self.seconds = time.perf_counter() - self._since
-            for meter, scope in zip(self._metering.meters, self._scopes, strict=True):
-                meter.ended(self, scope)
+            for number, meter in enumerate(self._metering.meters):
+                meter.ended(self, self._scopes[number])
 
     def _failed(self, error: BaseException) -> None:
         self.goes_on, self.error = False, type(error).__qualname__
@@ -121,7 +125,9 @@ class Call:
         if result is not None:
             self.status, self.settled, self.error = "error", len(self.deliveries), "UnexpectedResult"
         elif not self._metering.manual:
-            self.status, self.settled = "acked", sum(map(self._metering.can_acknowledge, self.deliveries))
+            can = self._metering.can_acknowledge
+            self.status = "acked"
+            self.settled = sum(map(can, self.deliveries)) if self.is_batch else int(can(self.deliveries[0]))
 
 
 class Metering:
@@ -152,7 +158,7 @@ class Metering:
 
             @wraps(handler)
             async def call(argument: Any) -> object:
-                with self.calling(argument) as it:
+                with Call(self, argument) as it:
                     result = await handler(argument)
                     it.returned(result)
                 return result
@@ -161,7 +167,7 @@ class Metering:
 
         @wraps(handler)
         def call_plain(argument: Any) -> object:
-            with self.calling(argument) as it:
+            with Call(self, argument) as it:
                 result = handler(argument)
                 it.goes_on = inspect.isawaitable(result)
                 if not it.goes_on:

@@ -483,7 +483,7 @@ class PartitionWorker:
     def can_acknowledge(self, delivery: Delivery) -> bool:
         """Not once its channel, or its tenure, is over: the message is redelivered. Any thread."""
         consumer = self._current(delivery)
-        return consumer is not None and not consumer.closed.done()
+        return consumer is not None and consumer.state is not PartitionState.ENDED
 
     def done(self, delivery: Delivery) -> None:
         """Marks the message as processed. Does nothing if its channel is gone: it is redelivered."""

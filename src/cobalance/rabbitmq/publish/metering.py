@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
@@ -39,6 +38,8 @@ class Publishing:
         headers: those that the program gives it.
     """
 
+    __slots__ = ("_message", "_open", "headers")
+
     def __init__(self, meter: PublishMeter, topic: str, headers: Mapping[str, Any] | None) -> None:
         sent = meter.publishing(topic, headers)
         self.headers = sent.headers
@@ -54,9 +55,12 @@ class Publishing:
         self._end(Future.exception(outcome))  # Outcome's own method would count as a look at the failure
 
     def _end(self, error: BaseException | None) -> None:
-        with suppress(IndexError):
-            sent, message = self._open.pop(), self._message
-            sent.ended(message if message is not None and message.is_inside else None, error)
+        try:
+            sent = self._open.pop()
+        except IndexError:
+            return
+        message = self._message
+        sent.ended(message if message is not None and message.is_inside else None, error)
 
     def __enter__(self) -> Self:
         return self
