@@ -13,6 +13,7 @@ import pytest
 import proof
 from proof.bench.cost.changes import KINDS, Change
 from proof.bench.cost.results import Costs, slopes
+from proof.bench.figures import compare_each
 
 pytestmark = pytest.mark.thorough
 
@@ -65,7 +66,28 @@ def test_the_part_about_being_watched_runs(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
     measured = {it["name"] for it in json.loads(written.read_text())["figures"]}
     assert {
-        "consumed, metrics ÷ off",
-        "consumed, traced (SDK, all) ÷ off",
+        "consumed, metrics ÷ off, handler: nothing",
+        "consumed, traced (SDK, all) ÷ off, handler: 0.2 ms of CPU",
         "published, off ÷ without the hook",
     } <= measured
+
+
+def test_kinds_are_measured_beside_each_other() -> None:
+    """Once each a round, beginning with another one each time, and related to the base of the same round."""
+    played, speed = list[str](), iter(range(1, 100))
+
+    def run(name: str, factor: float) -> float:
+        played.append(name)
+        return factor * (100 + next(speed) // 3)  # a machine that gets quicker from round to round
+
+    found = compare_each(
+        "messages/s",
+        {"half": lambda: run("half", 0.5), "same": lambda: run("same", 1.0)},
+        lambda: run("base", 1.0),
+        rounds=3,
+        least=0.9,
+        detail="",
+    )
+    assert played == ["base", "half", "same", "half", "same", "base", "same", "base", "half"]
+    assert [(it.name, it.met, it.rounds) for it in found] == [("half", False, 3), ("same", True, 3)]
+    assert [it.ratio for it in found] == pytest.approx([0.5, 1.0], abs=0.01)

@@ -24,7 +24,7 @@ from cobalance.settings import GroupSettings
 from proof.bench.figures import Figure, compare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from cobalance.rabbitmq.partition.delivery import Delivery
 
@@ -66,7 +66,7 @@ class Consuming:
         self._redis_url, self._amqp_url, self._messages = redis_url, amqp_url, messages
         self._topic = Topic(f"bench-{uuid.uuid4().hex[:8]}", 1)
 
-    def figures(self, rounds: int) -> list[Figure]:
+    def figures(self, rounds: int) -> Iterable[Figure]:
         """Ours against both peers."""
         create_topic(self._amqp_url, self._topic)
         detail = f"{self._messages} x {BODY_BYTES} B, prefetch {PREFETCH}, ack every {ACK_EVERY}"
@@ -78,21 +78,30 @@ class Consuming:
         finally:
             delete_topic(self._amqp_url, self._topic.name, force=True)
 
-    def _fill(self) -> None:
+    def _fill(self, messages: int | None = None) -> None:
         with Publisher(self._amqp_url, self._topic) as publisher:
-            sent = [publisher.publish("key", b"x" * BODY_BYTES, wait=False) for _ in range(self._messages)]
+            count = messages or self._messages
+            sent = [publisher.publish("key", b"x" * BODY_BYTES, wait=False) for _ in range(count)]
             for confirmed in sent:
                 confirmed.result()
 
     def ours(self, **options: Any) -> float:
         """A group of one member, handling on asyncio."""
-        self._fill()
-        return anyio.run(self._consume_as_member, options)
+        return self.consumed(Rate(self._messages, self.clock), **options)
 
-    async def _consume_as_member(self, options: dict[str, Any]) -> float:
-        rate, finished = Rate(self._messages, self.clock), anyio.Event()
+    def consumed(self, rate: Rate, work: Callable[[], Awaitable[None]] | None = None, **options: Any) -> float:
+        """The same, with so many messages, and with a handler that does this."""
+        self._fill(rate.messages)
+        return anyio.run(self._consume_as_member, rate, work, options)
+
+    async def _consume_as_member(
+        self, rate: Rate, work: Callable[[], Awaitable[None]] | None, options: dict[str, Any]
+    ) -> float:
+        finished = anyio.Event()
 
         async def handle(_: Delivery) -> None:
+            if work is not None:
+                await work()
             if rate.count():
                 finished.set()
 

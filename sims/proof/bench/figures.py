@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
 
 @attrs.frozen
@@ -51,6 +51,33 @@ def compare(
 ) -> Figure:
     """Measures both in turn, in alternating order, and relates them."""
     pairs = [_pair(ours, peer, swap=number % 2 == 1) for number in range(rounds)]
+    return _related(name, unit, pairs, most=most, least=least, detail=detail)
+
+
+def compare_each(
+    unit: str,
+    kinds: Mapping[str, Callable[[], float]],
+    base: Callable[[], float],
+    *,
+    rounds: int,
+    least: float,
+    detail: str,
+) -> list[Figure]:
+    """Measures the base and all kinds in each round, beginning with another one each time, and relates each to the base."""
+    runs = {"": base, **kinds}
+    names, measured = list(runs), list[dict[str, float]]()
+    for number in range(rounds):
+        first = number % len(names)
+        measured.append({name: runs[name]() for name in [*names[first:], *names[:first]]})
+    return [
+        _related(name, unit, [(it[name], it[""]) for it in measured], most=None, least=least, detail=detail)
+        for name in kinds
+    ]
+
+
+def _related(
+    name: str, unit: str, pairs: Sequence[tuple[float, float]], *, most: float | None, least: float | None, detail: str
+) -> Figure:
     ratios = [mine / theirs for mine, theirs in pairs]
     ratio = statistics.median(ratios)
     return Figure(
@@ -61,7 +88,7 @@ def compare(
         ratio=ratio,
         goal=f"≤ {most:g}" if most is not None else f"≥ {least:g}" if least is not None else "",
         met=ratio <= most if most is not None else ratio >= least if least is not None else None,
-        rounds=rounds,
+        rounds=len(pairs),
         detail=detail,
         each=tuple(ratios),
         better="lower" if least is None else "higher",

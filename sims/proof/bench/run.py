@@ -27,7 +27,7 @@ from proof.bench.figures import Figure
 from proof.bench.handover import Handovers
 from proof.bench.peers import measure, results
 from proof.bench.peers.kafka.fetch import KafkaUnavailable
-from proof.bench.watched import Watched
+from proof.bench.watched import HANDLERS, Watched
 
 INTERRUPTED = 130
 FILE_WIDTH = 160
@@ -188,14 +188,16 @@ def _figures(options: argparse.Namespace) -> Iterator[Figure]:
         yield from holding.figures(holding.SIZES[:1] if options.quick else holding.SIZES)
     if ON_BOTH_SERVERS.intersection(parts):
         with running() as servers:
-            yield from _on_both(servers.redis_url, servers.amqp_url, parts, rounds, messages)
+            yield from _on_both(servers.redis_url, servers.amqp_url, parts, rounds, messages, quick=options.quick)
 
 
-def _on_both(redis_url: str, amqp_url: str, parts: Sequence[str], rounds: int, messages: int) -> Iterator[Figure]:
+def _on_both(
+    redis_url: str, amqp_url: str, parts: Sequence[str], rounds: int, messages: int, *, quick: bool
+) -> Iterator[Figure]:
     if "consume" in parts:
         yield from Consuming(redis_url, amqp_url, messages).figures(rounds)
     if "watched" in parts:
-        yield from Watched(redis_url, amqp_url, messages).figures(rounds)
+        yield from Watched(redis_url, amqp_url, messages).figures(rounds, HANDLERS[:2] if quick else HANDLERS)
     if "by_key" in parts:
         yield from ByKey(redis_url, amqp_url, messages).figures(rounds)
     if "handover" in parts:

@@ -1,7 +1,8 @@
 """What it costs to be watched: the same messages with metrics or traces, and without.
 
-The handler does nothing, so this is the most that watching can cost. CPU time is counted, since a busy machine takes that
-from nobody: messages a second of CPU, of the whole process.
+A handler that does nothing shows the most that watching can cost; others keep the processor busy, or wait. Of the former,
+CPU time is counted, since a busy machine takes that from nobody: messages a second of CPU, of the whole process. Of those
+that wait, it is the time that passes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import anyio
+import attrs
 import pika
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -22,11 +25,11 @@ from cobalance.operate import ProcessMetrics, Telemetry
 from cobalance.rabbitmq.publish.publisher import Publisher
 from cobalance.rabbitmq.topics.broker import create_topic
 from cobalance.rabbitmq.topics.deletion import delete_topic
-from proof.bench.consume import BODY_BYTES, Consuming
-from proof.bench.figures import Figure, compare
+from proof.bench.consume import BODY_BYTES, Consuming, Rate
+from proof.bench.figures import Figure, compare, compare_each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from opentelemetry.sdk.trace import ReadableSpan
 
@@ -34,6 +37,40 @@ OFF, ON = 0.99, 0.9
 """The goals."""
 
 SAMPLED = 0.01
+
+
+@attrs.frozen
+class Handler:
+    """What a handler does with each message."""
+
+    ms: float = 0.0
+    waits: bool = False
+    """It sleeps on the event loop; others keep the processor busy."""
+
+    def __str__(self) -> str:
+        return f"{self.ms:g} ms of {'waiting' if self.waits else 'CPU'}" if self.ms else "nothing"
+
+    def messages(self, most: int) -> int:
+        """Enough for half a second at least."""
+        return min(most, max(500, int(600 / self.ms))) if self.ms else most
+
+    def rate(self, most: int) -> Rate:
+        return Rate(self.messages(most), time.perf_counter if self.waits else time.process_time)
+
+    async def work(self) -> None:
+        if self.waits:
+            await anyio.sleep(self.ms / 1000)
+        else:
+            until = time.thread_time() + self.ms / 1000
+            while time.thread_time() < until:
+                pass
+
+
+HANDLERS = (
+    Handler(),
+    *(Handler(ms) for ms in (0.2, 1.0, 2.0)),
+    *(Handler(ms, waits=True) for ms in (1.0, 2.0)),  # asyncio waits no shorter
+)
 
 
 class Nowhere(SpanExporter):
@@ -53,11 +90,11 @@ class Unwatched(Publisher):
 
 
 class Watched(Consuming):
-    """One queue, as for the peers."""
+    """One queue, as for the peers. The ways of being watched are measured beside each other, in each round."""
 
     clock = staticmethod(time.process_time)
 
-    def figures(self, rounds: int) -> list[Figure]:
+    def figures(self, rounds: int, handlers: Sequence[Handler] = HANDLERS) -> Iterator[Figure]:
         """On and off, consuming and publishing."""
         create_topic(self._amqp_url, self._topic)
         spans, sampled = _tracers(1.0), _tracers(SAMPLED)
@@ -67,39 +104,42 @@ class Watched(Consuming):
             "SDK, 1 of 100 traces": Telemetry(tracer_provider=sampled, meter_provider=meters),
             "SDK, all": Telemetry(tracer_provider=spans, meter_provider=meters),
         }
+        ways: dict[str, dict[str, Any]] = {"metrics": {"metrics": ProcessMetrics(CollectorRegistry())}}
+        ways |= {f"traced ({name})": {"telemetry": it} for name, it in telemetry.items()}
         compared = partial(self._compared, rounds)
         try:
-            return [
-                compared(
-                    "published, off ÷ without the hook", self.published, partial(self.published, kind=Unwatched), OFF
-                ),
-                compared(
-                    "consumed, metrics ÷ off", self._with(metrics=ProcessMetrics(CollectorRegistry())), self.ours, ON
-                ),
-                *(
-                    compared(f"consumed, traced ({name}) ÷ off", self._with(telemetry=it), self.ours, ON)
-                    for name, it in telemetry.items()
-                ),
-                *(
-                    compared(
-                        f"published, traced ({name}) ÷ off", partial(self.published, telemetry=it), self.published, ON
-                    )
-                    for name, it in telemetry.items()
-                ),
-            ]
+            yield compared(
+                "published, off ÷ without the hook", self.published, partial(self.published, kind=Unwatched), OFF
+            )
+            for handler in handlers:
+                yield from self._consumed(rounds, handler, ways)
+            for name, it in telemetry.items():
+                traced = partial(self.published, telemetry=it)
+                yield compared(f"published, traced ({name}) ÷ off", traced, self.published, ON)
         finally:
             for provider in (spans, sampled, meters):
                 provider.shutdown()
             delete_topic(self._amqp_url, self._topic.name, force=True)
+
+    def _consumed(self, rounds: int, handler: Handler, ways: Mapping[str, dict[str, Any]]) -> list[Figure]:
+        def consumed(**options: Any) -> float:
+            work = handler.work if handler.ms else None
+            return self.consumed(handler.rate(self._messages), work, **options)
+
+        return compare_each(
+            "messages/s" if handler.waits else "messages/CPU s",
+            {f"consumed, {way} ÷ off, handler: {handler}": partial(consumed, **it) for way, it in ways.items()},
+            consumed,
+            rounds=rounds,
+            least=ON,
+            detail=f"{handler.messages(self._messages)} x {BODY_BYTES} B",
+        )
 
     def _compared(
         self, rounds: int, name: str, mine: Callable[[], float], other: Callable[[], float], least: float
     ) -> Figure:
         detail = f"{self._messages} x {BODY_BYTES} B, of CPU time"
         return compare(name, "messages/CPU s", mine, other, rounds=rounds, least=least, detail=detail)
-
-    def _with(self, **options: Any) -> Callable[[], float]:
-        return partial(self.ours, **options)
 
     def published(self, kind: type[Publisher] = Publisher, **options: Any) -> float:
         """Messages that are under way together."""
