@@ -47,7 +47,9 @@ def _state(admin: GroupAdmin, name: str) -> str | None:
         return None
 
 
-def create(name: Name, /, *, redis: RedisOptions = THIS_REDIS, settings: SettingOptions = NO_SETTINGS) -> None:
+def create(
+    name: Name, /, *, json: Json = False, redis: RedisOptions = THIS_REDIS, settings: SettingOptions = NO_SETTINGS
+) -> None:
     """Create a group that is known to be new, so that its first members start at once.
 
     A group that is created by its first member waits for one session timeout first, since an empty Redis cannot
@@ -55,7 +57,9 @@ def create(name: Name, /, *, redis: RedisOptions = THIS_REDIS, settings: Setting
     restore it by themselves. The command is refused while any of them listens.
     """
     with redis.admin() as admin:
-        admin.create(name, settings.settings())
+        admin.create(name, made := settings.settings())
+    if json:
+        print_json({"group": name, "settings": attrs.asdict(made)})
 
 
 def delete(
@@ -65,6 +69,7 @@ def delete(
     force: Annotated[
         bool, Parameter(negative="", help="Delete it even if it has members, which then recreate it.")
     ] = False,
+    json: Json = False,
     redis: RedisOptions = THIS_REDIS,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
 ) -> None:
@@ -79,6 +84,8 @@ def delete(
     with redis.admin(amqp_url) as admin:
         present = len(admin.describe(name).members) if force else 0
         admin.delete(name, force=force, on_waiting=remark_waiting)
+    if json:
+        print_json({"group": name, "deleted": True, "members": present})
     if present:
         remark(
             f"warning: group {name!r} had {present} member{'s' if present > 1 else ''}. Members still alive will create it again from what "
@@ -110,6 +117,7 @@ def resume(
     /,
     *resources: Annotated[str, Parameter(help="Halted partitions, as describe names them, or orders:0,3.")],
     all_of_them: Annotated[bool, Parameter(name="--all", negative="", help="All halted partitions.")] = False,
+    json: Json = False,
     redis: RedisOptions = THIS_REDIS,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
 ) -> int | None:
@@ -119,20 +127,25 @@ def resume(
     """
     with redis.admin(amqp_url) as admin:
         answers = admin.resume(name, *resources, every=all_of_them)
-    print_table(("PARTITION", "RESULT"), ((resource, RESUMED[answer]) for resource, answer in answers.items()))
+    if json:
+        print_json([{"partition": resource, "result": answer} for resource, answer in answers.items()])
+    else:
+        print_table(("PARTITION", "RESULT"), ((resource, RESUMED[answer]) for resource, answer in answers.items()))
     return FAILED if "unknown" in answers.values() else None
 
 
-def trust_offsets(name: Name, /, *, redis: RedisOptions = THIS_REDIS) -> None:
+def trust_offsets(name: Name, /, *, json: Json = False, redis: RedisOptions = THIS_REDIS) -> None:
     """Declare that no committed offset was lost with Redis's data, or that lost ones were set again.
 
     A stream without a committed offset is then read from its start, and not as on_unknown_offset says.
     """
     with redis.admin() as admin:
         admin.trust_offsets(name)
+    if json:
+        print_json({"group": name, "offsets_known": True})
 
 
-def repair(name: Name, /, *, redis: RedisOptions = THIS_REDIS) -> None:
+def repair(name: Name, /, *, json: Json = False, redis: RedisOptions = THIS_REDIS) -> None:
     """Rebuild a group's indices, totals and timers from its records.
 
     A call that died half-way is repaired automatically by the next one; this is for any other damage. The whole group
@@ -141,6 +154,10 @@ def repair(name: Name, /, *, redis: RedisOptions = THIS_REDIS) -> None:
     """
     with redis.admin() as admin:
         mended = admin.repair(name)
+    if json:
+        changed = [{"total": total, "before": old, "after": new} for total, (old, new) in mended.changed.items()]
+        print_json({"group": name, "torn": mended.torn, "changed": changed})
+        return
     told = ["a call had died half-way, or a key was gone, and is mended"] if mended.torn else []
     if mended.changed:
         told.append("this has changed:")

@@ -11,8 +11,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from cobalance.cli.options import AmqpUrl, ConnectTimeout
-from cobalance.cli.output import remark
+from cobalance.cli.options import AmqpUrl, ConnectTimeout, Json
+from cobalance.cli.output import print_json, remark
 from cobalance.errors import Unreachable, UsageError
 from cobalance.group.patience import with_patience
 from cobalance.names import validate_name
@@ -35,6 +35,7 @@ def publish(
     key: Annotated[
         str | None, Parameter(help="Messages with the same key stay in order. Without a key, any partition is used.")
     ] = None,
+    json: Json = False,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
     connect_timeout: ConnectTimeout = 0,
 ) -> None:
@@ -51,9 +52,13 @@ def publish(
         )
         if body is not None:
             publisher.publish(key, os.fsencode(body))
-            remark("published 1")
+            count = 1
         else:
-            remark(f"published {_publish(_lines(key), publisher)}")
+            count = _publish(_lines(key), publisher)
+        if json:
+            print_json({"topic": topic, "published": count})
+        else:
+            remark(f"published {count}")
 
 
 def _publish(lines: Iterable[Message], publisher: Publisher) -> int:

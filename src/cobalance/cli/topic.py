@@ -34,6 +34,7 @@ def create(
     group: Annotated[
         str | None, Parameter(help="Also create queues for this group, with all messages from now on: NAME@GROUP.")
     ] = None,
+    json: Json = False,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
 ) -> None:
     """Create a topic. An identical topic that exists already is left as it is."""
@@ -47,7 +48,9 @@ def create(
         dead_letter=dead_letter,
         retention=Retention(max_age=max_age, max_bytes=max_bytes),
     )
-    create_topic(amqp_url, topic, group=group)
+    made = create_topic(amqp_url, topic, group=group)
+    if json:
+        print_json(attrs.asdict(made))
 
 
 def list_topics(
@@ -68,6 +71,7 @@ def delete(
     force: Annotated[
         bool, Parameter(negative="", help="Delete it even with messages and consumers, which are lost.")
     ] = False,
+    json: Json = False,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
 ) -> None:
     """Delete a topic with its queues, unless they have messages or consumers.
@@ -75,6 +79,8 @@ def delete(
     Takes two seconds longer than with --force: messages may be on their way. If interrupted, run it again to continue.
     """
     delete_topic(amqp_url, Topic(name, 1).name, force=force)
+    if json:
+        print_json({"topic": name, "deleted": True})
 
 
 def grow(
@@ -82,6 +88,7 @@ def grow(
     /,
     *,
     partitions: Annotated[int, Parameter(help="The new number of partitions.")],
+    json: Json = False,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
 ) -> None:
     """Give a topic more partitions. Publishers and consumers continue, and each key's messages stay in order.
@@ -90,16 +97,30 @@ def grow(
     run it again to continue.
     """
     topic = grow_topic(amqp_url, name, partitions)
-    remark(f"topic {name} has {topic.partitions} partitions (layout {topic.layout})")
+    if json:
+        print_json(attrs.asdict(topic))
+    else:
+        remark(f"topic {name} has {topic.partitions} partitions (layout {topic.layout})")
 
 
-def prune(name: Name, /, *, amqp_url: AmqpUrl = DEFAULT_AMQP_URL, management_url: ManagementUrl = None) -> None:
+def prune(
+    name: Name,
+    /,
+    *,
+    json: Json = False,
+    amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
+    management_url: ManagementUrl = None,
+) -> None:
     """Delete the remains of a topic's earlier layouts: old queues without messages and consumers.
 
     With --management-url, a queue is also kept if a program without a consumer still holds messages of it.
     """
     pruned = prune_topic(amqp_url, name, management_url=management_url)
-    print_table(("QUEUE", "RESULT"), ((queue, "deleted" if gone else "still in use") for queue, gone in pruned.items()))
+    rows = [{"queue": queue, "result": "deleted" if gone else "still in use"} for queue, gone in pruned.items()]
+    if json:
+        print_json(rows)
+    else:
+        print_table(("QUEUE", "RESULT"), (tuple(row.values()) for row in rows))
 
 
 def describe(name: Name, /, *, json: Json = False, amqp_url: AmqpUrl = DEFAULT_AMQP_URL) -> None:

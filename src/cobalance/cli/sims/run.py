@@ -8,6 +8,8 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from cobalance.cli.exits import FAILED, OK
+from cobalance.cli.options import Json
+from cobalance.cli.output import print_json
 from cobalance.errors import UsageError
 from cobalance_sims.simulate.churn import CHURNS
 
@@ -23,6 +25,7 @@ def run(
         str | None, Parameter(help="Instead, a row of a sweep: its parameters as JSON, as in its replay.")
     ] = None,
     seed: Annotated[int | None, Parameter(help="0 by default.")] = None,
+    as_json: Json = False,
     quiet: Annotated[bool, Parameter(negative="", help="Print the verdict only.")] = False,
     tail: Annotated[int | None, Parameter(help="Print only the last lines, this many.")] = None,
     lua: Annotated[str | None, Parameter(help="The Lua engine; by default the fastest available.")] = None,
@@ -38,7 +41,9 @@ def run(
         raise UsageError(f"Give --params, or the name of a churn: {', '.join(CHURNS)}.")
     row = Row.parse(params or json.dumps({"churn": churn}), seed=seed, lua=lua)
     outcome = row.run(verbose=True, checks="all").tell()
-    if not quiet:
-        print("\n".join(outcome.lines if tail is None else outcome.lines[-tail:]))
-    print(outcome.verdict)
+    lines = [] if quiet else outcome.lines if tail is None else outcome.lines[-tail:]
+    if as_json:
+        print_json({"verdict": outcome.verdict, "failure": outcome.failure or None, "lines": lines})
+    else:
+        print("\n".join([*lines, outcome.verdict]))
     return FAILED if outcome.failure else OK

@@ -9,6 +9,8 @@ import attrs
 from cyclopts import App, Parameter
 
 from cobalance.cli.exits import OK
+from cobalance.cli.options import Json
+from cobalance.cli.output import print_json
 from cobalance.cli.sims.calibrate import (
     NO_JOURNAL,
     UNTOLD,
@@ -59,6 +61,7 @@ def verify(
         str, Parameter(help=f"The churn for what the events do not tell: {', '.join(CHURNS)}.")
     ] = "steady",
     in_force: TimesInForce = UNTOLD,
+    json: Json = False,
     spark: SparkOptions = HERE,
 ) -> int:
     """Compare what a group did under new settings with what its old churn does under them."""
@@ -71,7 +74,10 @@ def verify(
         selection = attrs.evolve(NO_JOURNAL, group=group)
         with events_of(session, before, selection) as old, events_of(session, after, selection) as new:
             found = _verified(old, new, base, given, in_force)
-    sys.stdout.write(page(found))
+    if json:
+        print_json({"outcome": found.outcome, **attrs.asdict(found)})
+    else:
+        sys.stdout.write(page(found))
     return CODES[found.outcome]
 
 
