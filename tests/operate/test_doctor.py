@@ -12,7 +12,7 @@ import attrs
 import pytest
 import redis
 from tests.cli_process import SECRET, cobalance
-from tests.consumers import Place, channel, until
+from tests.consumers import Place, channel, new_topic, until
 from tests.names import unique
 from tests.operate.described import group
 
@@ -30,6 +30,7 @@ from cobalance.operate.doctor import (
     _replicas,
     _stale,
 )
+from cobalance.rabbitmq.topics.broker import queue_states
 from cobalance.servers.ports import free_port
 
 
@@ -56,7 +57,9 @@ async def test_all_is_well(
     assert {check for subject, check in found if subject == "Redis"} >= {
         *("reachable", "permissions", "version", "policy", "memory", "replicas", "clock")
     }
-    assert {check for subject, check in found if subject == "RabbitMQ"} == {"reachable", "version", "management"}
+    assert {check for subject, check in found if subject == "RabbitMQ"} == {
+        *("reachable", "version", "permissions", "management")
+    }
     assert found[here.group, "guards"].level == "ok"
     assert found[here.group, "members"].message == "Stable, 1 members"
 
@@ -107,6 +110,44 @@ def test_a_user_who_lacks_a_permission(private_redis: servers.OwnRedis) -> None:
         with GroupAdmin(url, amqp_url="memory://doctor") as ours:
             found = by_check(ours.examine())
     assert found["Redis", "usable"].level == "error"
+    assert SECRET not in str(found)
+
+
+@pytest.mark.anyio
+async def test_a_user_of_rabbitmq_who_lacks_a_permission(private_rabbitmq: servers.OwnRabbitMQ, redis_url: str) -> None:
+    """Of what crashes are noticed by, and of queues; found out without changing anything."""
+    url, user = private_rabbitmq.url, unique("few")
+    private_rabbitmq.control("add_user", user, SECRET)
+    poorer = url.replace("guest:guest@", f"{user}:{SECRET}@")
+    assert poorer != url
+    here = Place(url, redis_url)
+    found = dict[str, dict[tuple[str, str], Finding]]()
+    with new_topic(url, 2) as topic:
+        async with here.member(topic, lambda _: None) as worker:
+            await worker.wait_held(*topic.queue_names)
+            for case, allowed in {
+                "all": (".*", ".*", ".*"),
+                "no wills": ("^(?!last-will).*", "^(?!last-will).*", "^(?!last-will).*"),
+                "only wills' exchange": (".*", "^(?!amq.default).*", ".*"),
+                "not its queues": ("^(?!.*-0$).*", ".*", "^(?!.*-1$).*"),
+            }.items():
+                private_rabbitmq.control("set_permissions", user, *allowed)
+                with GroupAdmin(redis_url, amqp_url=poorer) as admin:
+                    found[case] = by_check(await anyio.to_thread.run_sync(admin.examine, here.group))
+            states = queue_states(url, topic.queue_names).by_queue.values()
+            assert [(it.ready, it.consumers) for it in states if it] == [(0, 1)] * 2
+            assert set(worker.tenures) == set(topic.queue_names)
+    here.close()
+    private_rabbitmq.control("delete_user", user)
+    of_all = [(it["RabbitMQ", "permissions"].level, (here.group, "permissions") in it) for it in found.values()]
+    assert of_all == [("ok", False), ("warning", False), ("warning", False), ("ok", True)]
+    assert found["all"][here.group, "guards"].level == "ok"
+    assert "configure, read, write on queues last-will.*" in found["no wills"]["RabbitMQ", "permissions"].message
+    assert "write on exchange amq.default" in found["only wills' exchange"]["RabbitMQ", "permissions"].message
+    queues_of = found["not its queues"][here.group, "permissions"]
+    assert queues_of.level == "error"
+    assert f"configure {topic.queue_names[0]}" in queues_of.message
+    assert f"read {topic.queue_names[1]}" in queues_of.message
     assert SECRET not in str(found)
 
 

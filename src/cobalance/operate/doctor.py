@@ -17,8 +17,9 @@ from cobalance.errors import CobalanceError, UnknownGroup, Unreachable
 from cobalance.journal import Journal, JournalEntry
 from cobalance.operate.group_snapshot import read_snapshot
 from cobalance.rabbitmq.model.queues import Guard
-from cobalance.rabbitmq.topics.broker import queue_states, readable_queues
+from cobalance.rabbitmq.topics.broker import queue_states
 from cobalance.rabbitmq.topics.management import connection_names
+from cobalance.rabbitmq.topics.permissions import look_at_queues, missing_for_wills
 from cobalance.rabbitmq.wire.address import is_memory
 
 if TYPE_CHECKING:
@@ -144,6 +145,13 @@ class Doctor:
             yield _rabbitmq("version", "warning", f"{version} is older than any that is tested", advice)
         else:
             yield _rabbitmq("version", "ok" if version else "unknown", version or "it does not tell its version")
+        missing = missing_for_wills(self.broker.amqp_url, timeout_ms=TIMEOUT_MS)
+        if missing:
+            advice = "grant them with rabbitmqctl set_permissions, unless members log in as another user"
+            message = f"its user lacks {'; '.join(missing)}: crashes are noticed only when a session ends"
+            yield _rabbitmq("permissions", "warning", message, advice)
+        else:
+            yield _rabbitmq("permissions", "ok", "its user may have last wills, by which crashes are noticed at once")
         try:
             connection_names(self.broker.amqp_url, self.broker.management_url, timeout_ms=TIMEOUT_MS)
         except CobalanceError as error:
@@ -193,7 +201,12 @@ class Doctor:
         names = [it.name for it in group.resources if it.backlog.lag is not None][:QUEUES_LOOKED_AT]
         if not names:
             return
-        queues = [it for it in readable_queues(self.broker.amqp_url, names) if it.kind != "stream"]
+        seen = look_at_queues(self.broker.amqp_url, names)
+        if seen.missing:
+            message = f"its user may not {', '.join(f'{what} {name}' for name, what in sorted(seen.missing.items()))}"
+            advice = "rabbitmqctl set_permissions: members need configure and read on their queues, unless they log in as another user"
+            yield _group(group, "permissions", "error", message, advice)
+        queues = [it for it in seen.readable if it.kind != "stream"]
         unguarded = sorted(it.name for it in queues if it.guard is Guard.NONE)
         if unguarded:
             yield _group(
