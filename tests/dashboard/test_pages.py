@@ -164,6 +164,14 @@ def complaints_of_axe(page: Page) -> Any:
     )
 
 
+BROKEN = """[...document.querySelectorAll('td')].filter(cell => {
+  const range = document.createRange();
+  range.selectNodeContents(cell);
+  return /^[\\d.,]+$/.test(cell.textContent) && new Set([...range.getClientRects()].map(it => it.top)).size > 1;
+}).map(cell => cell.textContent)"""
+"""Numbers that go on in a second line."""
+
+
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280, 3840])
@@ -173,6 +181,7 @@ def test_each_page_at_each_size(program: Browser, url: str, name: str, theme: Th
     with window(program, viewport=size, is_mobile=width < 600, color_scheme=theme) as found:
         show(found.page, url, name)
         assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert found.page.evaluate(BROKEN) == []
         assert found.page.evaluate("document.getElementById('live').textContent") == "live"
         assert [it for it in found.requests if not it.startswith(url)] == []
         assert found.complaints == []
