@@ -25,7 +25,11 @@ def test_the_coordinators_part_runs(tmp_path: Path) -> None:
     ended = subprocess.run(command, cwd=Path(proof.__file__).parents[1], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     measured = {it["name"] for it in json.loads(written.read_text())["figures"]}
-    assert {"heartbeat ÷ EVALSHA return 1", "mass join, 1k x 10: longest call"} <= measured
+    assert {
+        "heartbeat ÷ EVALSHA return 1",
+        "mass join, 1k x 10: longest call",
+        "snapshot, 1k x 10: longest script",
+    } <= measured
 
 
 def test_the_costs_are_measured_for_all_changes(tmp_path: Path) -> None:

@@ -1,17 +1,21 @@
 """The coordinator's cost for a real Redis: server CPU of a heartbeat, of one join, and the longest call of a mass join
-and of members with different capacities.
+and of members with different capacities; how long a snapshot takes, and its longest script.
 """
 
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
+from statistics import median
+from typing import Any
 
 import attrs
 import redis
 
 from cobalance.coordinator.requests import Heartbeat, Request
 from cobalance.coordinator.scripts import load
+from cobalance.operate import snapshot
 from cobalance.servers import OwnRedis
 from cobalance.settings import GroupSettings
 from proof.bench.figures import Figure, alone, compare
@@ -20,6 +24,8 @@ from proof.bench.server import CallTimes, Server
 
 SIZES = ((1_000, 10), (10_000, 100), (100_000, 1_000))
 """Resources and members."""
+
+LOOKS = 9
 
 CAPACITIES = (1, 20, 500)
 """How many different capacities the members of one group have."""
@@ -37,6 +43,7 @@ def figures(own: OwnRedis, sizes: tuple[tuple[int, int], ...] = SIZES) -> Iterat
     for resources, members in sizes:
         size = f"{resources // 1000}k x {members}"
         yield one_join(balanced(server, resources, members), size)
+        yield from look(server, own.url, size)
         yield from mass_join(server, resources, members, size)
     for different in CAPACITIES if len(sizes) > 1 else CAPACITIES[:2]:
         yield capacities(server, *((10_000, 500) if len(sizes) > 1 else sizes[0]), different)
@@ -109,6 +116,27 @@ def one_join(group: BenchGroup, size: str) -> Figure:
         most=most,
         detail=f"server CPU of {tally.calls} calls; longest {tally.longest_ms:.2f} ms",
     )
+
+
+def look(server: Server, url: str, size: str) -> Iterator[Figure]:
+    """What all that show a group do: one snapshot, over a connection of its own, without RabbitMQ."""
+    server.command("CONFIG", "SET", "slowlog-log-slower-than", "0", "slowlog-max-len", "10000")
+    took_ms, longest_ms, calls, partitions = list[float](), list[float](), 0, 0
+    for _ in range(LOOKS):
+        server.command("SLOWLOG", "RESET")
+        began = time.perf_counter()
+        partitions = len(snapshot("bench", redis_url=url, amqp_url=None).resources)
+        took_ms.append(1000 * (time.perf_counter() - began))
+        logged: Any = server.command("SLOWLOG", "GET", "10000")
+        scripts = [it for it in logged if it[3][0] == b"EVALSHA"]
+        calls = len(scripts)
+        longest_ms.append(max(it[2] for it in scripts) / 1000)
+    server.command("CONFIG", "SET", "slowlog-log-slower-than", "-1")
+    is_goal = size == "10k x 100"
+    told = f"median of {LOOKS}, {min(took_ms):.0f} to {max(took_ms):.0f}; {partitions} partitions"
+    yield alone(f"snapshot, {size}", "ms", median(took_ms), most=100.0 if is_goal else None, detail=told)
+    told = f"median of {LOOKS}, {min(longest_ms):.2f} to {max(longest_ms):.2f}; {calls} calls each"
+    yield alone(f"snapshot, {size}: longest script", "ms", median(longest_ms), most=5.0, detail=told)
 
 
 def mass_join(server: Server, resources: int, members: int, size: str) -> Iterator[Figure]:

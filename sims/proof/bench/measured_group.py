@@ -89,7 +89,7 @@ class BenchGroup:
             to = "" if start + 200 >= len(names) else page[-1]
             after = names[start - 1] if start else ""
             reply = self.ask(member, SetResources(version=1, digest="x", after=after, to=to, names=tuple(page)))
-            while to and reply.results[0] == "NEXT" and reply.results[1] != to:  # cut short: the rest of the page
+            while reply.results[0] == "NEXT" and reply.results[1] != to:  # cut short: the rest of the page
                 rest = tuple(name for name in page if name > reply.results[1])
                 reply = self.ask(member, SetResources(version=1, digest="x", after=reply.results[1], to=to, names=rest))
 
