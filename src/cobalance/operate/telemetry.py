@@ -112,11 +112,12 @@ class Telemetry:
         span = self._tracer.start_span(
             place.process, came_with if self._join else outside, SpanKind.CONSUMER, place.processing, links
         )
+        self._metrics.begun(place.series, len(call.deliveries))
+        if span is trace.INVALID_SPAN and came_with is here:
+            return place.nothing
         if span.is_recording():
             span.set_attributes(_of_messages(call))
-        self._metrics.begun(place.series, len(call.deliveries))
-        changes_nothing = span is trace.INVALID_SPAN and came_with is here
-        return _Current(span, None if changes_nothing else trace.set_span_in_context(span, came_with), place.series)
+        return _Current(span, trace.set_span_in_context(span, came_with), place.series)
 
     def _origins(self, call: Call, outside: Context) -> tuple[Context, list[Link]]:
         """What a single message came with, and what its span is linked to; of a batch, only the latter."""
@@ -137,7 +138,7 @@ class Telemetry:
     def ended(self, call: Call, scope: _Current) -> None:
         """Called by the group: it has returned, or raised."""
         span = scope.span
-        if span.is_recording():
+        if span is not trace.INVALID_SPAN and span.is_recording():
             if call.error is not None:
                 _fail(span, call.error)
             if call.status is not None and call.settled:
@@ -166,7 +167,8 @@ class Telemetry:
         """Made once for each place where messages come from, and forgotten when there are very many."""
         method, queue = delivery.method, delivery.tenure.queue
         exchange, routing_key = method.exchange, method.routing_key
-        if not NAMES.isdisjoint(delivery.headers):
+        headers = delivery.properties.headers
+        if headers and not NAMES.isdisjoint(headers):
             exchange, routing_key = delivery.exchange, delivery.routing_key
         found = self._known.get((group, queue, exchange, routing_key))
         if found is None:
@@ -233,6 +235,8 @@ class _Place:
     processing: Attributes
     """What samplers may look at, when a handler is about to be called."""
     series: Series
+    nothing: _Current
+    """Where nothing is traced, and the context is as it is outside."""
 
     @classmethod
     def of(cls, series: Series, group: str, queue: str, exchange: str, routing_key: str) -> _Place:
@@ -242,7 +246,8 @@ class _Place:
         )
         if routing_key:
             common["messaging.rabbitmq.destination.routing_key"] = routing_key
-        return cls(f"process {topic}", common, {**PROCESS, **common}, series)
+        nothing = _Current(trace.INVALID_SPAN, None, series)
+        return cls(f"process {topic}", common, {**PROCESS, **common}, series, nothing)
 
 
 @attrs.define

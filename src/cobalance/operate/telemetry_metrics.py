@@ -90,7 +90,10 @@ class MessagingMetrics:
 
     def _add(self, series: Series, error: str | None, messages: int) -> None:
         with self._lock:
-            series.counts[error] = series.counts.get(error, 0) + messages
+            if error in series.counts:
+                series.counts[error] += messages
+            else:
+                series.counts[error] = messages
 
     def _reader(self, *, is_sent: bool) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def read(_: CallbackOptions) -> list[Observation]:
