@@ -142,7 +142,9 @@ def _scope_in_words(it: HandoverScope) -> str:
         else f"{'+'.join(str(len(k)) for k in it.messages)} messages"
     )
     order = "by key" if it.by_key else "in order"
-    return f"{_GUARDS[it.guard]}, {messages} {order}; {', '.join(name for name, _ in it.budgets)}"
+    acks = ", acks by hand" if it.manual else ""
+    budgets = ", ".join(name if most == 1 else f"{most} {name}" for name, most in it.budgets)
+    return f"{_GUARDS[it.guard]}, {messages} {order}{acks}; {budgets}"
 
 
 def _replayed(reports: Reports) -> Iterator[str]:

@@ -38,18 +38,29 @@ def test_a_partition_is_handed_over_in_every_interleaving() -> None:
 def test_messages_that_fail_or_are_aborted_come_again_in_order() -> None:
     """By key a failed one holds up its key alone; an abort waits for no handler."""
     for scope, kind in (("1q-fail", "fail"), ("1q-abort", "abort")):
-        result = explored(scope)
-        assert result.found is None
-        assert result.is_complete
-        assert result.reached[kind]
+        _holds_in_every_interleaving(scope, kind)
+
+
+def test_a_partition_is_kept_or_given_up_while_the_program_has_messages() -> None:
+    """Kept, it goes on with them, or has them again; given up, nothing waits for ever."""
+    for scope, kind in (("1q-kept", "go on"), ("1q-given-up", "time out")):
+        _holds_in_every_interleaving(scope, kind)
+
+
+def _holds_in_every_interleaving(scope: str, kind: str) -> None:
+    result = explored(scope)
+    assert result.found is None
+    assert result.is_complete
+    assert result.reached[kind]
 
 
 def test_a_tier_has_to_reach_what_its_scopes_allow() -> None:
-    """The CI tier everything; the larger one has nothing that is asked for, aborted, failed or committed."""
+    """The CI tier everything; the larger one only what is moved by force or loses its channel."""
     ci, large = ([HANDOVER_SCOPES[it] for it in TIERS[tier]] for tier in ("handovers", "handovers-large"))
     assert all(can_happen(it, ci) for it in REQUIRED_OF_HANDOVERS)
     without = {it for it in REQUIRED_OF_HANDOVERS if not can_happen(it, large)}
-    assert without == {"ask", "drain", "cut short", "release", "abort", "fail", "commit"}
+    planned = {"ask", "drain", "cut short", "release", "keep", "go on"}
+    assert without == planned | {"give up", "time out", "settle", "abort", "fail", "commit"}
 
 
 def _closes_without_acks(self: core.PartitionCore) -> Actions:
@@ -71,6 +82,15 @@ def _acks_over_gaps(self: acks.AckTracker, tag: int) -> None:
     self.settled = self._ackable = tag
 
 
+def _forgets_what_arrived(self: Backlog) -> None:
+    self._holds = False
+    self._held.clear()
+
+
+def _may_always_go_on(self: core.PartitionCore) -> bool:
+    return self._is_finishing
+
+
 def _begins_the_next(self: KeyOrder[Any], key: str) -> None:
     self._lines.pop(key, None)
     self._taken.pop(key, None)
@@ -81,6 +101,8 @@ PLANTED = {
     "it is never drained": (core.PartitionCore, "_report_drained", _never_drained, "1q", "at rest"),
     "it keeps what has arrived": (Backlog, "clear", _keeps_all, "1q", ""),
     "it acknowledges over a gap": (acks.AckTracker, "_settle", _acks_over_gaps, "1q-keys", "no handler has finished"),
+    "it forgets what arrived": (Backlog, "go_on", _forgets_what_arrived, "1q-kept", "is begun by a before"),
+    "it goes on over a gap": (core.PartitionCore, "may_go_on", property(_may_always_go_on), "1q-kept-keys", ""),
     "a key's messages are lost": (KeyOrder, "finish", _begins_the_next, "1q-keys", ""),
 }
 

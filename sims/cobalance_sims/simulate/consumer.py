@@ -177,6 +177,8 @@ class SimulatedPartition(SimulatedTenure):
         """The revocation was cancelled in time."""
         if self.state == "draining":
             self.state = "working"
+            if self.channel.core.may_go_on:
+                self.channel.do(self.channel.core.go_on())
             self.dispatch()
 
     def abort(self, reason: AbortReason) -> None:

@@ -28,6 +28,7 @@ TIERS: dict[str, tuple[str, ...]] = {
     "large": ("2x2-pairs", "2x4-all"),
     "handovers": (
         *("2q", "2q-keys", "1q-unlocked", "1q-stream", "1q-force", "1q-keys"),
+        *("1q-kept-keys", "1q-kept", "1q-kept-stream", "1q-given-up"),
         *("1q-quorum", "1q-refused", "1q", "1q-fail", "1q-abort"),
     ),
     "handovers-large": ("2q-keys-moved", "2q-moved"),

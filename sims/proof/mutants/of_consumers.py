@@ -121,8 +121,8 @@ ACKS: tuple[Mutant, ...] = (
     partition(
         "idle-while-dead-lettering",
         "acks",
-        "== len(self._ahead) + len(self._kept)",
-        "== len(self._ahead | self._given_up)",
+        "- len(self._ahead) - len(self._kept)",
+        "- len(self._ahead) - len(self._kept | self._given_up)",
         "A partition counts as drained while a message is on its way to the dead letters.",
         HISTORIES,
     ),
@@ -145,7 +145,7 @@ ACKS: tuple[Mutant, ...] = (
     partition(
         "no-acks-after-a-drain",
         "states",
-        "ACKNOWLEDGING = LIVE | {_S.DRAINING}\n",
+        "ACKNOWLEDGING = LIVE | {_S.FINISHING, _S.DRAINING}\n",
         "ACKNOWLEDGING = LIVE\n",
         "The last acks are not sent before the close.",
         "1q",
@@ -179,7 +179,7 @@ TENURES: tuple[Mutant, ...] = (
     ),
     partition(
         "refused-is-open",
-        "core",
+        "opening",
         "        self._step(Step.REFUSE)\n        self._has_channel = False\n",
         "        self._step(Step.REFUSE)\n",
         "A tenure that was refused and let go of closes a channel that it does not have, and waits for the answer.",

@@ -42,6 +42,8 @@ def _program(stage: Stage) -> Iterator[Choice]:
     yield "flush", lambda: stage.do(core.flush_soon())
     yield "drain", partial(stage.drain, finish_buffer=False)
     yield "drain what has arrived", partial(stage.drain, finish_buffer=True)
+    if core.may_go_on:
+        yield "go on", stage.go_on
     yield "release", partial(stage.let_go, core.release)
     yield "abort", partial(stage.let_go, core.abort)
 
@@ -52,11 +54,13 @@ def _settling(stage: Stage) -> Iterator[Choice]:
         if not stage.kind.stream:
             yield f"reject {tag}", partial(stage.reject, tag)
         yield f"leave {tag}", partial(stage.leave, tag)
+        yield f"reply {tag}", partial(stage.reply, tag)
         yield f"put back {tag}", partial(stage.put_back, tag)
     for tag in sorted(stage.left):
         yield f"gone {tag}", partial(stage.gone, tag)
         yield f"keep {tag}", partial(stage.keep, tag)
-        yield f"stay {tag}", partial(stage.stay, tag)
+        if tag not in stage.replying:
+            yield f"stay {tag}", partial(stage.stay, tag)
     if max(stage.taken, default=0) in stage.open:
         yield "give back", stage.give_back
 
@@ -75,5 +79,7 @@ def _illegal(stage: Stage) -> Iterator[Choice]:
     for step, name, event in events:
         if step not in TABLE[core.state]:
             yield f"illegal {name}", partial(stage.must_refuse, event)
+    if not core.may_go_on:
+        yield "illegal going on", partial(stage.must_refuse, core.go_on)
     if core.state not in SPENT | {PartitionState.IDLE, PartitionState.WAITING}:
         yield "illegal start", partial(stage.must_refuse, core.start)

@@ -92,12 +92,19 @@ class Handover:
             yield "begin", at
         for tag in reader.running:
             yield "finish", at, tag
+        for tag in reader.held:
+            yield "settle", at, tag
 
     def _of_letting_go(self, at: int, reader: Reader) -> Iterator[Event]:
         if self._may_drain(reader):
             yield "drain", at
-        if reader.drained and not reader.released and not reader.aborted:
+        goes_on = reader.kept or reader.again
+        if reader.drained and not (reader.released or reader.aborted or goes_on):
             yield "release", at
+        if reader.kept and not (reader.running and (reader.stopping or self._in_order)):
+            yield "go on", at
+        if reader.given_up and reader.held and not (reader.running or reader.aborted or reader.end):
+            yield "time out", at
         if reader.fenced and not reader.aborted and not reader.end:
             yield "fenced", at
 
@@ -111,8 +118,14 @@ class Handover:
 
     def _disturbances(self) -> Iterator[Event]:
         holder, last = self._it.holder, len(self._it.readers) - 1
-        if not (holder.asked or holder.end):
+        if not (holder.asked or holder.kept or holder.end):
             yield "ask", last
+        lets_go = holder.released or holder.aborted or holder.fenced or holder.end
+        if holder.asked and not lets_go:
+            yield "keep", last
+        began = holder.core.state is not PartitionState.IDLE
+        if began and not (lets_go or holder.given_up or holder.again or (self._in_order and holder.running)):
+            yield "give up", last
         if not holder.end:
             yield "force", last
         for at, reader in enumerate(self._it.readers):
@@ -305,12 +318,21 @@ class Handover:
 
     def _finish(self, reader: Reader, tag: int) -> None:
         reader.running.remove(tag)
-        message = reader.taken.pop(tag)
+        message = reader.taken[tag]
         self._it.finished.add(message)
         if reader.order is not None:
             reader.order.finish(self._keys[message])
-        self._do(reader, reader.core.done(tag))
+        if not reader.end:
+            reader.held.append(tag)
+        if not self._scope.manual or reader.end:
+            self._settled(reader, tag)
         self._end_slots(reader)
+
+    def _settled(self, reader: Reader, tag: int) -> None:
+        """Of a lost channel, too, though nothing comes of it."""
+        reader.held = [it for it in reader.held if it != tag]
+        del reader.taken[tag]
+        self._do(reader, reader.core.done(tag))
 
     def _fail(self, reader: Reader, tag: int) -> None:
         """It is tried again, here or by the next holder."""
@@ -330,7 +352,8 @@ class Handover:
 
     def _end_slots(self, reader: Reader) -> None:
         """Once nothing more is begun and no handler runs, the rest is drained."""
-        if reader.asked and reader.stopping and not (reader.running or reader.aborted or reader.end):
+        lets_go = reader.asked or reader.given_up
+        if lets_go and reader.stopping and not (reader.running or reader.aborted or reader.end):
             self._do(reader, reader.core.drain())
 
     def _commit(self, reader: Reader) -> None:
@@ -338,6 +361,7 @@ class Handover:
         position, it = reader.position, self._it
         require(position >= it.committed, f"the committed offset falls from {it.committed} to {position}")
         unfinished = set(range(position + 1)) - it.finished - self._past
+        unfinished |= {reader.taken[tag] for tag in reader.held if reader.taken[tag] <= position}
         require(not unfinished, f"offset {position} is committed, but {sorted(unfinished)} are not finished")
         it.committed = position
 
@@ -371,15 +395,41 @@ class Handover:
             del reader.taken[tag]
         reader.burst = []
 
+    def _keep(self, reader: Reader) -> None:
+        reader.asked, reader.kept = False, not reader.given_up
+
+    def _go_on(self, reader: Reader) -> None:
+        """On the same channel if nothing has been given back; on another one otherwise."""
+        reader.kept = False
+        if reader.core.may_go_on:
+            reader.stopping = False
+            self._do(reader, reader.core.go_on())
+        elif not reader.end:
+            reader.again = True
+            self._close_unfinished(reader)
+
+    def _give_up(self, reader: Reader) -> None:
+        """Nothing more is begun. What was not begun goes back, and what is open is waited for, but not for ever."""
+        reader.given_up, reader.kept = True, False
+        self._cut_short(reader)
+
+    def _time_out(self, reader: Reader) -> None:
+        reader.aborted = True
+        self._close_unfinished(reader)
+
     def _release(self, reader: Reader) -> None:
         reader.released = True
         self._do(reader, reader.core.release())
 
     def _abort(self, reader: Reader) -> None:
         """Nothing is waited for; a handler that runs goes on, and its message comes again."""
-        unfinished = {reader.taken[tag] for tag in reader.running}
+        reader.aborted = True
+        self._close_unfinished(reader)
+
+    def _close_unfinished(self, reader: Reader) -> None:
+        unfinished = {reader.taken[tag] for tag in (*reader.running, *reader.held)}
         self._it.repeatable |= self._unsettled() if self._scope.is_stream else unfinished
-        reader.stopping = reader.aborted = True
+        reader.stopping = True
         self._forget(reader, reader.burst)
         self._do(reader, reader.core.abort())
         self._close_order(reader)
@@ -396,7 +446,8 @@ class Handover:
         """Who holds it next, once its holder's channel is closed and its handlers have returned."""
         holder = self._it.holder
         if holder.end and not holder.running:
-            if holder.end == "lost" and not (holder.asked or holder.aborted):
+            goes_on = holder.end == "lost" or holder.again
+            if goes_on and not (holder.asked or holder.aborted or holder.given_up):
                 self._grant(holder.member, holder.position)
             else:
                 if self._scope.is_stream and not holder.aborted:
@@ -456,7 +507,8 @@ class Handover:
         before = set(queue.acked)
         queue.take_acks(flush)
         if not self._scope.is_stream:
-            unfinished = queue.acked - before - self._it.finished
+            held = {reader.taken[tag] for tag in reader.held}
+            unfinished = queue.acked - before - (self._it.finished - held)
             require(not unfinished, f"{sorted(unfinished)} are acknowledged, and no handler has finished them")
         self._pump(reader)
 
@@ -469,7 +521,8 @@ class Handover:
 
     def _drained(self, reader: Reader, _: act.Drained) -> None:
         require(not reader.drained, "it is drained twice")
-        require(reader.aborted or not (reader.running or reader.burst), "it is drained while a handler works")
+        is_owed = reader.running or reader.burst or reader.held
+        require(reader.aborted or reader.again or not is_owed, "it is drained while a handler works")
         reader.drained = True
 
     def _ended(self, reader: Reader, end: act.End) -> None:
@@ -478,6 +531,9 @@ class Handover:
         reader.end = "closed" if end.error is None else "lost"
         reader.stopping = True
         self._forget(reader, reader.burst)
+        for tag in reader.held:
+            del reader.taken[tag]
+        reader.held = []
         if reader.order is not None:
             for item in reader.order.clear():
                 del reader.taken[item.tag]
@@ -492,6 +548,7 @@ class Handover:
         "begin": _begin,
         "finish": _finish,
         "fail": _fail,
+        "settle": _settled,
         "drain": _drain,
         "cut short": _cut_short,
         "release": _release,
@@ -499,6 +556,10 @@ class Handover:
         "abort": _abort,
         "commit": _commit,
         "ask": _ask,
+        "keep": _keep,
+        "go on": _go_on,
+        "give up": _give_up,
+        "time out": _time_out,
         "force": _force,
         "lose": _lose,
     }

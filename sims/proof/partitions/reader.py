@@ -51,6 +51,8 @@ class Reader:
     """Tags taken and not begun, where order is kept by partition."""
     running: list[int] = attrs.Factory(list)
     """Tags whose handlers run."""
+    held: list[int] = attrs.Factory(list)
+    """Tags whose handlers have returned, and that the program has yet to settle."""
     has_channel: bool = False
     """Whether it has a channel, as far as it knows."""
     served: bool = False
@@ -62,6 +64,12 @@ class Reader:
     """Whether RabbitMQ has closed its channel, which it may not know yet."""
     asked: bool = False
     """Whether its member is asked for the partition."""
+    kept: bool = False
+    """Whether it is asked no more, of which its worker has yet to hear."""
+    given_up: bool = False
+    """Whether its worker gives it up, though nobody has asked."""
+    again: bool = False
+    """Whether it closes its channel only to go on with another one."""
     fenced: bool = False
     """Whether the partition was moved by force, which its member may not know yet."""
     stopping: bool = False

@@ -24,6 +24,8 @@ class HandoverScope:
     """Streams have a lock, or nothing."""
     by_key: bool = False
     """Whether messages of different keys may be worked side by side; otherwise one is worked at a time."""
+    manual: bool = False
+    """Whether messages are settled by the program, at any time after their handlers have returned."""
     prefetch: int = 2
     ack_every: int = 2
     budgets: tuple[tuple[str, int], ...]
@@ -44,10 +46,27 @@ class HandoverScope:
         return keys if self.by_key else keys[:1] * len(keys)
 
 
-COSTS = {"ask": "ask", "lose": "lose", "cut": "lose", "force": "force", "abort": "abort", "fail": "fail"}
+COSTS = {
+    "ask": "ask",
+    "keep": "keep",
+    "give up": "give up",
+    "lose": "lose",
+    "cut": "lose",
+    "force": "force",
+    "abort": "abort",
+    "fail": "fail",
+}
 """What takes from which budget; all else happens as often as it can."""
 
-_FOLLOWS = {"drain": "ask", "cut short": "ask", "release": "ask", "fenced": "force", "reset": "lose"}
+_FOLLOWS = {
+    "drain": "ask",
+    "cut short": "ask",
+    "release": "ask",
+    "fenced": "force",
+    "reset": "lose",
+    "go on": "keep",
+    "time out": "give up",
+}
 """What happens only after something that costs."""
 
 
@@ -55,6 +74,8 @@ def can_happen(what: str, scopes: Iterable[HandoverScope]) -> bool:
     """Whether some scope allows it at all."""
     if what == "commit":
         return any(it.is_stream for it in scopes)
+    if what == "settle":
+        return any(it.manual for it in scopes)
     cost = COSTS.get(_FOLLOWS.get(what, what))
     return cost is None or any(cost in dict(it.budgets) for it in scopes)
 
@@ -63,6 +84,7 @@ def _budgets(*once: str) -> tuple[tuple[str, int], ...]:
     return tuple((it, 1) for it in once)
 
 
+_KEPT = (("ask", 2), ("keep", 1))
 _PLANNED, _MOVED = _budgets("ask", "lose"), _budgets("lose", "force")
 
 HANDOVER_SCOPES: dict[str, HandoverScope] = {
@@ -77,6 +99,10 @@ HANDOVER_SCOPES: dict[str, HandoverScope] = {
         HandoverScope(name="1q-quorum", messages=("xxx",), guard="single active", budgets=_PLANNED),
         HandoverScope(name="1q-stream", messages=("xxx",), guard="lock", budgets=_PLANNED),
         HandoverScope(name="1q-unlocked", messages=("xx",), guard="none", budgets=_budgets("force")),
+        HandoverScope(name="1q-kept", messages=("xxx",), manual=True, budgets=_KEPT),
+        HandoverScope(name="1q-kept-keys", messages=("xxy",), by_key=True, budgets=(*_KEPT, *_budgets("fail"))),
+        HandoverScope(name="1q-kept-stream", messages=("xx",), manual=True, guard="lock", budgets=_KEPT),
+        HandoverScope(name="1q-given-up", messages=("xx",), manual=True, budgets=_budgets("give up", "ask", "keep")),
         HandoverScope(name="2q", messages=("xx", "x"), budgets=_PLANNED),
         HandoverScope(name="2q-keys", messages=("xy", "x"), by_key=True, budgets=_PLANNED),
         HandoverScope(name="2q-moved", messages=("xx", "x"), budgets=_MOVED),

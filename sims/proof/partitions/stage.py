@@ -18,7 +18,7 @@ from cobalance.rabbitmq.partition.acks import Flush
 from cobalance.rabbitmq.partition.actions import Timer
 from cobalance.rabbitmq.partition.backlog import Outcome
 from cobalance.rabbitmq.partition.core import PartitionCore
-from cobalance.rabbitmq.partition.states import LIVE, PartitionState
+from cobalance.rabbitmq.partition.states import LIVE, RECEIVING, PartitionState
 from cobalance.rabbitmq.streams.continuity import Continuity
 from proof.partitions.broker import OneQueue, require
 
@@ -76,7 +76,8 @@ class Stage:
         self.arrived: list[int] = []  # those to be handed out
         self.taken: dict[int, int] = {}  # tag → message
         self.open: set[int] = set()  # tags taken and not settled
-        self.left: set[int] = set()  # tags on their way to the dead letters
+        self.left: set[int] = set()  # tags on their way to the dead letters, or whose replies are
+        self.replying: set[int] = set()  # of those left: the latter
         self.kept: set[int] = set()
         self.finished: set[int] = set()
         self.rejects: set[int] = set()
@@ -135,13 +136,15 @@ class Stage:
         is_needed = self.core.state in LIVE and not self.core.backlog.is_quiet
         self.do(self.core.fired(timer, self.now))
         require(timer is not Timer.TICK or is_needed == (timer in self.timers), "ticks go on as they should not")
+        waits = timer is Timer.TICK and self.core.state in LIVE and self.queue.is_open and self._unacknowledged()[1]
+        require(not waits, "a tick leaves acks behind that nothing holds up")
 
     def deliver(self) -> None:
         _, message = self.queue.deliver()
         self._forget("in use")
         self.now += 1
         is_new = not (self.kind.stream and message == 0)
-        if self.core.state in (PartitionState.PROVING, PartitionState.CONSUMING) and is_new:
+        if self.core.state in RECEIVING and is_new:
             self.arrived.append(message)
         ready = self.awaits and self.core.state in (PartitionState.PROVING, PartitionState.CONSUMING) and is_new
         did = self.core.message(message, self.now)
@@ -179,19 +182,30 @@ class Stage:
         self.awaits = not taken
 
     def drain(self, *, finish_buffer: bool) -> None:
-        was_spent = self.core.is_spent
-        if not was_spent and finish_buffer and not self.core.backlog.paused:
+        was_drained = self.core.is_spent or self._is_finishing
+        if not was_drained and finish_buffer and not self.core.backlog.paused:
             self.frozen_at = len(self.arrived)
         elif not finish_buffer or self.core.backlog.paused:
             self._freeze()
         self.do(self.core.drain(finish_buffer=finish_buffer))
+
+    @property
+    def _is_finishing(self) -> bool:
+        return self.core.state is PartitionState.FINISHING
+
+    def go_on(self) -> None:
+        """It is kept after all."""
+        lets_go = self.wants_end or self.reported_drained or self.kept
+        require(not lets_go, "it goes on, though something was let go of")
+        self.frozen_at = None
+        self.do(self.core.go_on())
 
     def _freeze(self) -> None:
         """From here on nothing more is handed out."""
         self.frozen_at = len(self.taken)
 
     def let_go(self, event: Callable[[], Sequence[Any]]) -> None:
-        if event == self.core.abort or not self.core.is_spent:
+        if event == self.core.abort or not (self.core.is_spent or self._is_finishing):
             self._freeze()
         self.wants_end = True
         self.do(event())
@@ -211,13 +225,21 @@ class Stage:
         self.left.add(tag)
         self.do(self.core.settle(tag, Outcome.LEFT))
 
+    def reply(self, tag: int) -> None:
+        self.open.discard(tag)
+        self.left.add(tag)
+        self.replying.add(tag)
+        self.do(self.core.settle(tag, Outcome.REPLYING))
+
     def gone(self, tag: int) -> None:
         self.left.discard(tag)
+        self.replying.discard(tag)
         self.finished.add(tag)
         self.do(self.core.settle(tag, Outcome.GONE))
 
     def keep(self, tag: int) -> None:
         self.left.discard(tag)
+        self.replying.discard(tag)
         self.kept.add(tag)
         self.do(self.core.settle(tag, Outcome.KEPT))
 
@@ -293,11 +315,18 @@ class Stage:
         require(self.queue.acked <= processed, f"{self.queue.acked - processed} is acknowledged, but not processed")
         require(self.queue.rejected <= {self.taken[it] for it in self.rejects}, "what was not rejected is")
         if not (self.kind.ahead or self.kind.ahead_at_close):
-            require(not flush.singles, "an ack is ahead of a gap")
+            gaps = set(range(min(self.taken, default=1), max(flush.singles, default=0))) - self.finished - self.rejects
+            require(gaps <= self.replying, "an ack is ahead of a gap")
+
+    @property
+    def _unfinished(self) -> set[int]:
+        """What was handed out and has to be finished. Once the channel is gone, what was left is redelivered."""
+        is_gone = self.core.state in (PartitionState.UNLOCKING, PartitionState.ENDED)
+        return self.open if is_gone else self.open | self.left
 
     def _drained(self, _: act.Drained) -> None:
         require(not self.reported_drained, "it is drained twice")
-        require(not (self.open | self.left), "it is drained before all is finished")
+        require(not self._unfinished, "it is drained before all is finished")
         self.reported_drained = True
 
     def _ended(self, end: act.End) -> None:
@@ -349,7 +378,7 @@ class Stage:
         idle = not (self.open | self.left) and len(self.taken) == len(self.arrived)
         if core.state is PartitionState.HALTING and idle:
             require("turn" in self.pending, "a halted partition does not end")
-        if core.is_spent and not (self.open | self.left) and core.backlog.is_empty:
+        if (core.is_spent or self._is_finishing) and not self._unfinished and core.backlog.is_empty:
             require(self.reported_drained, "nobody hears that it is drained")
             if self.wants_end and core.state is PartitionState.DRAINING:
                 require("turn" in self.pending, "it is drained, and does not close")
@@ -358,14 +387,22 @@ class Stage:
         """The prefix that is finished is acknowledged within a tick, and at once if it is long."""
         if self.core.state not in LIVE or not self.queue.is_open:
             return
-        prefix = 0
-        for tag, message in sorted(self.taken.items()):
-            if tag not in self.finished:
-                break
-            prefix += message not in self.queue.acked
-        require(not prefix or Timer.TICK in self.timers or "turn" in self.pending, "acks wait for ever")
+        prefix, behind_replies = self._unacknowledged()
+        require(not behind_replies or Timer.TICK in self.timers or "turn" in self.pending, "acks wait for ever")
         due = prefix >= min(self.kind.ack_every, self.kind.prefetch) and self.core.state is PartitionState.CONSUMING
         require(not due or "turn" in self.pending or self.kind.stream, "acks that are due wait")
+
+    def _unacknowledged(self) -> tuple[int, int]:
+        """How many are finished and not acknowledged: before the first gap, and before the first that is no reply's."""
+        prefix = behind_replies = 0
+        overtakes = False
+        for tag, message in sorted(self.taken.items()):
+            if tag not in self.finished | self.replying:
+                break
+            overtakes = overtakes or tag in self.replying
+            behind_replies += tag in self.finished and message not in self.queue.acked
+            prefix = prefix if overtakes else behind_replies
+        return prefix, behind_replies
 
     def wind_down(self) -> None:
         """Lets go, has everything answered, and checks that it comes to an end."""

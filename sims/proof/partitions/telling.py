@@ -18,6 +18,7 @@ _SAYS = {
     "begin": "begins the next message",
     "finish": "finishes the message with tag",
     "fail": "fails with the message with tag",
+    "settle": "settles the message with tag",
     "drain": "drains what has arrived",
     "cut short": "begins nothing more, half of its time being over",
     "release": "is drained, and closes its channel",
@@ -25,6 +26,10 @@ _SAYS = {
     "abort": "aborts",
     "commit": "commits",
     "ask": "is asked for it",
+    "keep": "is asked for it no more",
+    "go on": "goes on, or closes its channel to go on with another",
+    "give up": "gives it up",
+    "time out": "waits no more for the program",
     "force": "has it taken by force",
     "lose": "loses its channel, without knowing it",
 }

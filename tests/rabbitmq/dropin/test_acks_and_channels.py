@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from pika import exceptions as pika_errors
 from tests.rabbitmq.dropin.parts import DEADLINE_S, Broker, Handled, Program, connect, consume, ends
 
 from cobalance.errors import UsageError
+from cobalance.group.tenure import Tenure
 from cobalance.rabbitmq.consume.dead_letter_target import Target
+from cobalance.rabbitmq.dropin.connection import GroupConnection
 from cobalance.settings import MemberSettings
 
 
@@ -410,3 +413,44 @@ def test_the_end_of_one_channel_leaves_the_others_their_consumers(broker: Broker
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_is_kept_after_all_goes_on_with_what_is_unacknowledged(broker: Broker, group: str) -> None:
+    """A program acknowledges ten messages at a time, and another one comes and goes: nothing is handled twice."""
+    names = broker.declare(2)
+    seen = {name: list[str]() for name in names}
+
+    def on_message(channel: Any, method: Any, _: Any, body: bytes) -> None:
+        seen[method.routing_key].append(body.decode())
+        if len(seen[method.routing_key]) % 10 == 0:
+            channel.basic_ack(method.delivery_tag, multiple=True)
+
+    def work_until(condition: Any) -> None:
+        end = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < end, seen
+            connection.process_data_events(time_limit=0.05)
+
+    with connect(broker, group) as connection:
+        for name in names:  # a channel each: `multiple` is about all of its messages
+            consume(connection, [name], on_message)
+        work_until(lambda: connection._membership is not None and len(tenures_of(connection)) == 2)
+        for name in names:
+            broker.publish(name, *range(5))
+        work_until(lambda: all(len(it) == 5 for it in seen.values()))
+        other = Program(broker, group, names, queue.SimpleQueue())
+        work_until(lambda: not all(it.active for it in tenures_of(connection)))
+        other.stop()
+        work_until(lambda: all(it.active for it in tenures_of(connection)))
+        for name in names:
+            broker.publish(name, *range(5, 10))
+        work_until(lambda: all(len(it) == 10 for it in seen.values()))
+    assert seen == {name: [str(it) for it in range(10)] for name in names}
+    assert ends(group) == {"released": 2}
+    assert [broker.left(name) for name in names] == [[], []]
+
+
+def tenures_of(connection: GroupConnection) -> list[Tenure]:
+    """What the program's membership holds."""
+    membership = connection._membership
+    return [] if membership is None else [*membership._group.tenures.values()]

@@ -63,7 +63,7 @@ def test_rejects_go_at_once_and_never_name_an_ack() -> None:
     tracker.reject(2)
     tracker.reject(4)
     assert tracker.flush() == Flush((2, 4), 1)
-    assert tracker.progress == Progress(4, 2)
+    assert tracker.progress == Progress(4, 3)
     tracker.done(3)
     assert tracker.flush() == Flush((), 3)
     assert tracker.progress == Progress(4, 4)

@@ -326,3 +326,89 @@ def consuming_stream() -> PartitionCore:
     for event in (core.start, core.opened, core.subscribed):
         event()
     return core
+
+
+# -- kept after all ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("finish_buffer", [False, True])
+def test_a_partition_that_is_kept_goes_on_with_what_was_held(finish_buffer: bool) -> None:
+    """In order, whether it had arrived before the drain or came later; acks and ticks go on, too."""
+    core = working(2)
+    core.message(3, 0)
+    core.drain(finish_buffer=finish_buffer)
+    core.turn()
+    core.fired(Timer.TICK, 0)
+    assert core.done(1) == ()
+    core.message(4, 0)
+    assert core.take() == ([3] if finish_buffer else [])
+    assert [*core.go_on()] == [act.Turn()]
+    assert [*core.turn()] == [Flush((), 1), TICK]
+    assert core.state is PartitionState.CONSUMING
+    assert core.take() == ([4] if finish_buffer else [3, 4])
+    for tag in (2, 3, 4):
+        core.done(tag)
+    assert [*core.drain()] == [act.Turn(), act.Drained()]
+
+
+def drained(core: PartitionCore) -> None:
+    core.done(1)
+
+
+def given_back(core: PartitionCore) -> None:
+    core.give_back(1)
+
+
+def returned(core: PartitionCore) -> None:
+    core.settle(1, Outcome.PUT_BACK)
+
+
+def released(core: PartitionCore) -> None:
+    core.release()
+
+
+def lost(core: PartitionCore) -> None:
+    core.channel_ended(LOST)
+
+
+def unreadable(core: PartitionCore) -> None:
+    core.unreadable(UNREADABLE, 0)
+
+
+@pytest.mark.parametrize("what", [drained, given_back, returned, released, lost, unreadable])
+def test_a_partition_that_let_go_of_something_does_not_go_on(what: Any) -> None:
+    """Only a new channel brings that again."""
+    core = working(1)
+    core.drain()
+    may = [core.may_go_on]
+    what(core)
+    assert [*may, core.may_go_on] == [True, False]
+    with pytest.raises(IllegalTransition, match="going on cannot happen"):
+        core.go_on()
+
+
+def test_what_is_behind_requests_that_wait_for_their_replies_is_acknowledged() -> None:
+    """With a tick, as far as nothing else is open; a reply that may not have arrived has its request redelivered."""
+    core = working(7)
+    core.settle(1, Outcome.REPLYING)
+    core.done(2)
+    core.settle(3, Outcome.REPLYING)
+    core.done(4)
+    core.done(6)
+    assert [*core.fired(Timer.TICK, 0)] == [Flush((), None, (2, 4)), TICK]
+    core.settle(1, Outcome.GONE)
+    core.done(5)
+    core.settle(3, Outcome.KEPT)
+    assert [*core.fired(Timer.TICK, 0)] == [Flush((), 1), TICK]
+    assert core.acks.committed == 3
+
+
+def test_a_lost_channel_waits_for_no_reply() -> None:
+    """Its request is redelivered: the handover is ready. Nor does it for one that is sent later."""
+    core = working(2)
+    core.settle(1, Outcome.REPLYING)
+    core.drain()
+    assert [*core.channel_ended(LOST)] == [act.End(LOST, Progress(1, 0), asked=False)]
+    assert [*core.settle(2, Outcome.REPLYING)] == [act.Drained()]
+    assert core.settle(1, Outcome.GONE) == ()
+    assert core.acks.idle

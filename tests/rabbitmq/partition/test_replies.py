@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -523,6 +524,66 @@ async def test_an_alarm_holds_up_replies_and_nothing_else(alarmed: Alarm, caplog
         it.queue_delete(replies)
     assert set(answered) == {(str(number), f"{partition}") for number in range(0, 200, 10) for partition in range(2)}
     assert "takes replies again" in caplog.text
+
+
+async def test_what_follows_a_request_goes_on_during_an_alarm(alarmed: Alarm, caplog: pytest.LogCaptureFixture) -> None:
+    """Only the request itself stays unacknowledged, whatever is sent ahead."""
+    caplog.set_level("INFO", "cobalance")
+    replies = unique("replies")
+    seen = Counter[bytes]()
+
+    def handle(delivery: Delivery) -> None:
+        seen[delivery.body] += 1
+        if delivery.properties.reply_to:
+            delivery.reply(delivery.body)
+
+    with place(alarmed.url) as here, new_topic(alarmed.url) as topic, channel(alarmed.url) as it:
+        it.queue_declare(replies)
+        it.basic_publish("", topic.queue_names[0], b"request", BasicProperties(reply_to=replies))
+        for number in range(60):
+            it.basic_publish("", topic.queue_names[0], str(number).encode())
+        alarmed.begin()
+        async with here.member(topic, handle, prefetch=10) as member:
+            await until(lambda: "takes no replies" in caplog.text)
+            (worker,) = await until(lambda: list(member._workers.values()))
+            await until(lambda: worker.acknowledged == 60)
+            assert worker.in_flight.messages == 1
+            assert arrived(alarmed.url, replies) == 0
+            alarmed.end()
+            await until_worked(here, topic)
+        assert set(seen.values()) == {1}
+        assert arrived(alarmed.url, replies) == 1
+        it.queue_delete(replies)
+
+
+async def test_a_reply_that_waits_holds_up_no_handover_of_a_lost_channel(
+    alarmed: Alarm, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its request is redelivered, so nobody waits for it any more: neither for the end of the alarm nor the deadline."""
+    caplog.set_level("INFO", "cobalance")
+    replies = unique("replies")
+    asked: list[str] = []
+
+    def handle(delivery: Delivery) -> None:
+        asked.append(delivery.queue)
+        delivery.reply(delivery.body)
+
+    with place(alarmed.url) as here, new_topic(alarmed.url, 2) as topic, channel(alarmed.url) as it:
+        it.queue_declare(replies)
+        for name in topic.queue_names:
+            it.basic_publish("", name, b"request", BasicProperties(reply_to=replies))
+        alarmed.begin()
+        async with here.member(topic, handle) as first:
+            await until(lambda: len(asked) == 2 and "takes no replies" in caplog.text)
+            async with here.member(topic, handle) as second:
+                await until(lambda: any(not it.active for it in first.tenures.values()))
+                assert not second.tenures
+                cut(first.connection)
+                await until(lambda: len(second.tenures) == 1)
+                assert {it.reason for it in here.journal("forced", "abandoned")} == {"channel"}
+                alarmed.end()
+                await until_worked(here, topic)
+        it.queue_delete(replies)
 
 
 async def test_a_connection_for_replies_that_is_lost_is_made_again(here: Place, replies: str) -> None:

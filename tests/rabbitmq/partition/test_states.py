@@ -25,6 +25,7 @@ PURE = (
     "rabbitmq/partition/arrivals.py",
     "rabbitmq/partition/backlog.py",
     "rabbitmq/partition/core.py",
+    "rabbitmq/partition/opening.py",
     "rabbitmq/partition/refusals.py",
     "rabbitmq/partition/states.py",
     "rabbitmq/streams/continuity.py",
@@ -32,6 +33,7 @@ PURE = (
 )
 ALLOWED = {
     "__future__",
+    "abc",
     "attrs",
     "bisect",
     "cobalance.backoff",
@@ -72,7 +74,7 @@ def test_nothing_leads_out_of_the_end() -> None:
 
 
 def test_nothing_leads_back_from_a_tenure_that_is_spent() -> None:
-    """A drained partition never hands out again: whoever keeps it after all needs another consumer."""
+    """A drained partition never hands out again; until then one that is kept after all goes on."""
     assert {after for state, _, after in LEGAL if state in SPENT} == SPENT
 
 
@@ -91,7 +93,14 @@ def test_only_a_drained_tenure_closes_its_channel() -> None:
 def test_acks_are_sent_only_where_messages_may_have_arrived() -> None:
     """And the close can still follow."""
     assert {state for state, step, after in LEGAL if step is Step.RECEIVE and after in LIVE} == LIVE
-    assert LIVE | {PartitionState.DRAINING} == ACKNOWLEDGING
+    assert LIVE | {PartitionState.FINISHING, PartitionState.DRAINING} == ACKNOWLEDGING
+
+
+def test_only_a_partition_that_finishes_goes_on() -> None:
+    """As it was: consuming."""
+    assert [it for it in LEGAL if it[1] is Step.GO_ON] == [
+        (PartitionState.FINISHING, Step.GO_ON, PartitionState.CONSUMING)
+    ]
 
 
 def drawn() -> str:

@@ -56,7 +56,7 @@ async def test_the_message_at_the_position_is_no_progress() -> None:
     async def note(_: Callable[[], bool], ms: float | None = None) -> None:
         pauses.append(ms)
 
-    worker._wait_while = note
+    worker.wait_while = note
     for _ in range(4):
         await worker._judge_loss(consumer_that_got(5), channel_lost("s", "x"))
     assert len(pauses) == 3

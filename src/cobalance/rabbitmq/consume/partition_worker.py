@@ -18,7 +18,6 @@ from pika.exceptions import AMQPError
 
 from cobalance.coordinator.in_flight import InFlight
 from cobalance.errors import CobalanceError, QueueMismatch, QueueMissing, ServerError, sentence
-from cobalance.group.clock import monotonic_ms
 from cobalance.member.events import Abandoned, Drained, GuardChanged
 from cobalance.rabbitmq.consume.channel_loss import (
     GRANTED_UNCONNECTED,
@@ -28,11 +27,12 @@ from cobalance.rabbitmq.consume.channel_loss import (
     log_unconnected,
 )
 from cobalance.rabbitmq.consume.earlier_failures import EarlierFailures
+from cobalance.rabbitmq.consume.finish import Finish
 from cobalance.rabbitmq.consume.last_tries import warn_of_last_tries
+from cobalance.rabbitmq.consume.revocation import Revocation
 from cobalance.rabbitmq.consume.slot import Slot
 from cobalance.rabbitmq.consume.watch import Watch, watch_over
 from cobalance.rabbitmq.partition.backlog import BURST
-from cobalance.rabbitmq.partition.half_time import HalfTime
 from cobalance.rabbitmq.partition.partition import PartitionState
 from cobalance.rabbitmq.wire.failures import channel_lost
 from cobalance.threads.wakeup import Wakeup, result_of
@@ -85,7 +85,7 @@ class PartitionWorker:
         self._subscribed = self._guarded = False  # the first: ever in this tenure
         self._put_off: list[Delivery] = []
         """Taken, but not begun: the partition was paused, or it was uncertain whether it is still held."""
-        self._doubted, self._half_time = False, HalfTime()
+        self._doubted, self.revocation = False, Revocation(tenure)
         self._given_up: str | None = None
         self._last_words: list[Future[None]] = []
         """Done when the messages of handlers that never end have arrived where they go."""
@@ -132,7 +132,8 @@ class PartitionWorker:
                 tasks.start_soon(watch_over, self._watches)
                 await self._subscribe()
                 await self._consume(tasks.start_soon)
-                await self._finish_up(tasks.start_soon)
+                while await self._finish_up(tasks.start_soon):
+                    await self._consume(tasks.start_soon)
                 tasks.cancel_scope.cancel()
 
     async def finish(self) -> Drained | Abandoned:
@@ -151,8 +152,8 @@ class PartitionWorker:
 
     async def _subscribe(self) -> None:
         """Makes a new consumer for this tenure: at first, after a lost channel, or after a cancelled revocation."""
-        await self._close_old()
-        await self._wait_while(lambda: self.tenure.paused and self.tenure.active)
+        await self.close_old()
+        await self.wait_while(lambda: self.tenure.paused and self.tenure.active)
         if not (self.tenure.active and await self._wait_connected()):
             return
         self._lost = None
@@ -187,11 +188,12 @@ class PartitionWorker:
                 log_unconnected(self.partitions.name, self.queue.name, patience_ms or 0)
                 return False
 
-    async def _close_old(self) -> None:
+    async def close_old(self) -> None:
+        """Closes the channel, to be followed by another one of the same tenure, which what is open comes again on."""
         if self._consumer is None:
             return
         with suppress(CobalanceError):  # that is why a new one is needed
-            await result_of(self._consumer.release())
+            await result_of(self._consumer.abort())
         with self._lock:
             self._acknowledged += self._consumer.acknowledged
             self._consumer = None
@@ -217,17 +219,17 @@ class PartitionWorker:
         while consumer is not None and self._may_go_on and self._lost is None:
             if consumer.is_spent and not self._aborted:
                 return
-            deliveries = await self._next(consumer)
+            deliveries = await self.next_deliveries(consumer)
             if deliveries and self.by_key is None:
-                await self._handle(consumer, deliveries)
+                await self.handle(consumer, deliveries)
             elif self.by_key is None:
                 await self._wakeup.wait()
             else:
                 self.by_key.add(deliveries)
                 self.by_key.open_slots(start_soon)
-                await self._wait(self.by_key.next_in if self.goes_on else None)
+                await self.wait(self.by_key.next_in if self.goes_on else None)
         if consumer is not None and self._lost is not None:
-            await self._end_slots()
+            await self.end_slots()
             await self._judge_loss(consumer, self._lost)
 
     @property
@@ -242,7 +244,7 @@ class PartitionWorker:
         has_failed = self.by_key is not None and self.by_key.has_failed
         return self.tenure.active and self._given_up is None and not is_cut_short and not has_failed
 
-    async def _next(self, consumer: PartitionConsumer) -> list[Delivery]:
+    async def next_deliveries(self, consumer: PartitionConsumer) -> list[Delivery]:
         """What to hand over now: a burst, or a batch once it is complete or has waited long enough."""
         await self._wait_sure()
         if self.tenure.paused:
@@ -261,7 +263,7 @@ class PartitionWorker:
     async def _wait_sure(self) -> None:
         """After the process was held up for long, waits until it is known whether it has lost the partition."""
         while self._doubted and not self._is_sure and self._may_go_on and self._lost is None:
-            await self._wait_while(lambda: self._may_go_on and self._lost is None, LOOK_AGAIN_MS)
+            await self.wait_while(lambda: self._may_go_on and self._lost is None, LOOK_AGAIN_MS)
         self._doubted = False
 
     @property
@@ -300,49 +302,23 @@ class PartitionWorker:
         )
         self._given_up = self._given_up or verdict.give_up
         if verdict.pause_ms:
-            await self._wait_while(lambda: self.tenure.active, verdict.pause_ms)
+            await self.wait_while(lambda: self.tenure.active, verdict.pause_ms)
 
-    async def _finish_up(self, start_soon: StartSoon) -> None:
-        """Continues with what has been prefetched until half of the time to the deadline has passed."""
-        consumer = self._consumer
-        if consumer is None or (self.tenure.active and self._given_up is None):
-            await self._end_slots()
-            return
-        paused, self._put_off = self._put_off, []
-        if paused:
-            consumer.give_back(len(paused))
-        drained = consumer.drain(finish_buffer=True)
-        self._hear_deadline()
-        while not drained.done() and self._lost is None and not self._half_time.is_over(monotonic_ms()):
-            if self.by_key is not None and self._doubted:  # nothing may be begun, and nobody will say that it may
-                break
-            deliveries = await self._next(consumer)
-            if self.by_key is not None:
-                self.by_key.add(deliveries)
-                if self.by_key.has_failed or not self.goes_on or not self.by_key.has_work:
-                    break
-                self.by_key.open_slots(start_soon)
-                await self._wait(self._least(self.by_key.next_in, self._hear_deadline()))
-            elif deliveries:
-                await self._handle(consumer, deliveries)
-            else:
-                break
-        await self._end_slots()
-        consumer.drain()
-        await result_of(drained)
+    async def _finish_up(self, start_soon: StartSoon) -> bool:
+        """Finishes what is begun, once nothing new is. Returns whether the same channel goes on after all."""
+        if self._consumer is None:
+            await self.end_slots()
+            return False
+        return await Finish(self, self._consumer).work(start_soon)
 
-    async def _end_slots(self) -> None:
+    async def end_slots(self) -> None:
         """Begins nothing more by key, and waits for the handlers that run. What was not begun returns to the queue."""
         if self.by_key is not None:
             self.by_key.close()
-            await self._wait_while(lambda: self.by_key is not None and not self.by_key.is_idle)
+            await self.wait_while(lambda: self.by_key is not None and not self.by_key.is_idle)
             self.by_key.raise_failure()
 
-    @staticmethod
-    def _least(one: float | None, other: float | None) -> float | None:
-        return min((it for it in (one, other) if it is not None), default=None)
-
-    async def _handle(self, consumer: PartitionConsumer, deliveries: list[Delivery]) -> None:
+    async def handle(self, consumer: PartitionConsumer, deliveries: list[Delivery]) -> None:
         try:
             finished = await self.partitions.handle(deliveries, self)
         finally:
@@ -363,32 +339,53 @@ class PartitionWorker:
 
     async def _watch(self) -> None:
         """Wakes the consuming loop on a revocation; stops it halfway to the deadline unless it is kept."""
-        while True:
-            asking = self.tenure.asking
-            await asking.wait()
-            self._half_time = HalfTime()
-            self._waiting.cancel()
-            self.notify()
-            if await self._wait_half_time(asking):
+        await self.revocation.watch(asked=self._asked, half_over=self._stop_beginning, told=self.notify)
+
+    def _asked(self) -> None:
+        self._waiting.cancel()
+        self.notify()
+
+    def _stop_beginning(self) -> None:
+        self.stopping = True
+        self.notify()
+
+    # -- for the end of its work on a channel (event loop) -------------------------------------------------------------
+
+    def is_kept(self) -> bool:
+        """Whether it is neither asked back nor given up, or not any more."""
+        return self.tenure.active and self._given_up is None
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether its worker gives it up, though nobody may have asked for it."""
+        return self._given_up is not None
+
+    @property
+    def is_finishing(self) -> bool:
+        """Whether what has been sent ahead is still begun, once it is asked back."""
+        return not (self.is_kept() or self.is_given_up or self._lost is not None or self.revocation.is_half_over)
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether it is uncertain that the partition is still held."""
+        return self._doubted
+
+    def take_put_off(self) -> int:
+        """How many messages were taken, and are not begun: they return to the queue."""
+        put_off, self._put_off = self._put_off, []
+        return len(put_off)
+
+    def go_on(self, consumer: PartitionConsumer) -> bool:
+        """Continues on a channel whose partition is kept after all; False if that takes another one."""
+        if self._lost is not None or not consumer.go_on():
+            return False
+        with self._lock:
+            self.stopping = False
+            if self._aborted or consumer.is_spent:  # meanwhile
                 self.stopping = True
-                self.notify()
-                return
-
-    async def _wait_half_time(self, asking: anyio.Event) -> bool:
-        """Returns once half of the time to the deadline has passed; False if the partition is kept before."""
-        while asking is self.tenure.asking:
-            left_ms = self._hear_deadline()
-            with anyio.move_on_after(None if left_ms is None else left_ms / 1000) as waiting:
-                await self.tenure.wait_retold()
-                self.notify()
-            if waiting.cancelled_caught:
-                return True
-        return False
-
-    def _hear_deadline(self) -> int | None:
-        """Returns in how many ms half of the time to the deadline has passed; None if there is none."""
-        now, abort_at = monotonic_ms(), self.tenure.abort_at
-        return None if abort_at is None else max(0, self._half_time.hear(now, abort_at) - now)
+        if self.by_key is not None:
+            self.by_key.reopen()
+        return True
 
     # -- for the handling of messages (event loop) ---------------------------------------------------------------------
 
@@ -420,7 +417,7 @@ class PartitionWorker:
 
     async def rest(self, ms: float) -> bool:
         """Pauses before a retry; False as soon as the partition is revoked or its channel is lost."""
-        await self._wait_while(lambda: self.tenure.active and not self.stopping, ms)
+        await self.wait_while(lambda: self.tenure.active and not self.stopping, ms)
         return self.tenure.active and not self.stopping
 
     async def rest_beside(self, ms: float) -> bool:
@@ -444,11 +441,11 @@ class PartitionWorker:
         self._given_up = self._given_up or why
         self.notify()
 
-    async def _wait(self, ms: float | None) -> None:
+    async def wait(self, ms: float | None) -> None:
         with anyio.move_on_after(None if ms is None else ms / 1000):
             await self._wakeup.wait()
 
-    async def _wait_while(self, holds: Callable[[], bool], ms: float | None = None) -> None:
+    async def wait_while(self, holds: Callable[[], bool], ms: float | None = None) -> None:
         with anyio.move_on_after(None if ms is None else ms / 1000):
             while holds():
                 await self._wakeup.wait()

@@ -167,9 +167,7 @@ class StreamWorker(PartitionWorker):
         return Drained(resource, token, self._finished, self._finished, self._uncommitted())
 
     async def _subscribe(self) -> None:
-        if self._seeking is not None and self._consumer is not None:
-            self._consumer.abort()
-        await self._close_old()
+        await self.close_old()
         if await self._wait_connected() and await self._find_position():
             await super()._subscribe()
         if self._seeking is not None:  # another seek came meanwhile
@@ -187,7 +185,7 @@ class StreamWorker(PartitionWorker):
             reason = await self._reason(error)
             verdict = self._losses.judge(reason, consumed=False, delivered=0, connected=connected)
             self._given_up = self._given_up or verdict.give_up
-            await self._wait_while(lambda: self.tenure.active, verdict.pause_ms)
+            await self.wait_while(lambda: self.tenure.active, verdict.pause_ms)
             return False
         return self.tenure.active
 
@@ -235,10 +233,10 @@ class StreamWorker(PartitionWorker):
             await self._ask(mark)
         return self._committed is not None
 
-    async def _next(self, consumer: PartitionConsumer) -> list[Delivery]:
+    async def next_deliveries(self, consumer: PartitionConsumer) -> list[Delivery]:
         if consumer is not self._recognized and not await self._is_recognized(consumer):
             return []
-        return await super()._next(consumer)
+        return await super().next_deliveries(consumer)
 
     async def _is_recognized(self, consumer: PartitionConsumer) -> bool:
         """Whether what a consumer brings may be worked. If it is subscribed, this is found out, or the consumer is lost."""
@@ -292,13 +290,15 @@ class StreamWorker(PartitionWorker):
         if error is not SOUGHT:
             await super()._judge_loss(consumer, await self._reason(error))
 
-    async def _finish_up(self, start_soon: StartSoon) -> None:
-        await super()._finish_up(start_soon)
+    async def _finish_up(self, start_soon: StartSoon) -> bool:
+        if await super()._finish_up(start_soon):
+            return True
         self._ending.set()  # A commit in progress is awaited: after the release it would be refused.
         self._progress.notify()
         self._commit_due.notify()
         await self._all_committed.wait()
         self._ending, self._all_committed = anyio.Event(), anyio.Event()
+        return False
 
     async def _close_at_once(self) -> None:
         """Handles a final failure: what was finished before should not be repeated."""

@@ -7,7 +7,8 @@ broker would redeliver from the first unfinished message on, and order would hol
 
 With `ahead`, messages may wait for a retry while others overtake them, and those that overtake are acknowledged one by
 one: only the waiting ones would be redelivered, in order. At the end of a tenure, messages that the user has
-acknowledged manually, in any order, are treated the same way.
+acknowledged manually, in any order, are treated the same way; and always what finished behind requests whose replies are
+being sent, since their handlers have done their work, and a reply may wait for long.
 """
 
 from collections.abc import Collection
@@ -24,7 +25,7 @@ class Progress:
     delivered: int
     """Handed to the handler."""
     committed: int
-    """Acknowledged at the broker: the gapless prefix, and with `ahead` those beyond it."""
+    """Acknowledged at the broker: the gapless prefix, and what was rejected or acknowledged ahead of it."""
 
 
 @attrs.frozen
@@ -59,6 +60,7 @@ class AckTracker:
         self._rejects: list[int] = []
         self._given_up: set[int] = set()  # not settled: on their way to the dead letters, or kept
         self._kept: set[int] = set()  # could not be sent there, and will be redelivered
+        self._replying: set[int] = set()  # of those given up: their replies are being sent
 
     def deliver(self, count: int) -> None:
         """The next `count` messages were handed out."""
@@ -111,14 +113,23 @@ class AckTracker:
         self._check(tag)
         self._given_up.add(tag)
 
+    def reply(self, tag: int) -> None:
+        """The message's reply is being sent; `gone` or `keep` follows."""
+        self.leave(tag)
+        self._replying.add(tag)
+
     def gone(self, tag: int) -> bool:
-        """The dead letters have the message. Returns whether a flush is due by count."""
-        self._given_up.discard(tag)
+        """The dead letters have the message, or its reply has arrived. Returns whether a flush is due by count."""
+        self._reopen(tag)
         return self.done(tag)
 
     def stay(self, tag: int) -> None:
         """It could not be sent to the dead letters, and is open again."""
-        self._given_up.discard(tag)
+        self._reopen(tag)
+
+    def _reopen(self, tag: int) -> None:
+        for tags in (self._given_up, self._replying, self._kept):
+            tags.discard(tag)
 
     def put_back(self, tag: int) -> None:
         """Has the message redelivered, unless it was settled or given up."""
@@ -128,7 +139,17 @@ class AckTracker:
 
     def keep(self, tag: int) -> None:
         """The dead letters do not have it: it is redelivered with all behind it, as nothing from here on is acked."""
+        self._replying.discard(tag)
         self._kept.add(tag)
+
+    def keep_left(self) -> None:
+        """The channel is gone: what is on its way is redelivered, whether it arrives or not."""
+        self._kept |= self._given_up
+
+    @property
+    def has_kept(self) -> bool:
+        """Whether anything is redelivered after the close."""
+        return bool(self._kept)
 
     def is_kept(self, tag: int) -> bool:
         """Whether this message or an older one is redelivered."""
@@ -142,7 +163,12 @@ class AckTracker:
     @property
     def idle(self) -> bool:
         """Whether everything handed out is finished, even if the broker does not know yet."""
-        return self.delivered - self.settled == len(self._ahead) + len(self._kept)
+        return not self.unfinished
+
+    @property
+    def unfinished(self) -> int:
+        """How many that were handed out are neither settled nor kept."""
+        return self.delivered - self.settled - len(self._ahead) - len(self._kept)
 
     @property
     def progress(self) -> Progress:
@@ -154,18 +180,28 @@ class AckTracker:
         rejects, self._rejects = tuple(self._rejects), []
         ack = self._ackable if self._ackable > self._acked else None
         singles = self._singles()
-        self._acked, self.committed = self._ackable, self._finished
+        self._acked, self.committed = self._ackable, self.settled + len(self._left_broker)
         return Flush(rejects, ack, singles)
 
     def _singles(self) -> tuple[int, ...]:
         """What finished ahead and the broker still holds, if that is to be acknowledged, too."""
         self._newly_ahead = [tag for tag in self._newly_ahead if tag > self.settled and tag not in self._left_broker]
-        if not self.ahead:
+        if not self._newly_ahead or not (self.ahead or self._replying):
             return ()
-        singles, self._newly_ahead = tuple(sorted(self._newly_ahead)), []
+        last = self.delivered if self.ahead else self._last_behind_replies
+        singles = tuple(sorted(tag for tag in self._newly_ahead if tag <= last))
+        self._newly_ahead = [tag for tag in self._newly_ahead if tag > last]
         for tag in singles:
             self._left_broker.add(tag)
         return singles
+
+    @property
+    def _last_behind_replies(self) -> int:
+        """The last message before the first one that is neither settled nor a request whose reply is being sent."""
+        last = self.settled
+        while (end := last + 1 if last + 1 in self._replying else self._ahead.end_of_run(last + 1)) > last:
+            last = end
+        return last
 
     @property
     def _finished(self) -> int:

@@ -20,7 +20,9 @@ class Outcome(Enum):
     REJECTED = "rejected"
     """The broker is to dead-letter it, or to drop it."""
     LEFT = "left"
-    """It is being sent to the dead letters, or its reply is being sent. GONE, KEPT or OPEN follows."""
+    """It is being sent to the dead letters. GONE, KEPT or OPEN follows."""
+    REPLYING = "replying"
+    """Its reply is being sent, and nothing else is left to do. GONE or KEPT follows."""
     GONE = "gone"
     """It has arrived there, and counts as processed."""
     KEPT = "kept"
@@ -34,6 +36,7 @@ class Outcome(Enum):
 _TRACKED = {
     Outcome.REJECTED: AckTracker.reject,
     Outcome.LEFT: AckTracker.leave,
+    Outcome.REPLYING: AckTracker.reply,
     Outcome.GONE: AckTracker.gone,
     Outcome.KEPT: AckTracker.keep,
     Outcome.OPEN: AckTracker.stay,
@@ -49,13 +52,17 @@ class Backlog:
         self.paused = False
         """While it is, nothing is handed out."""
         self._waiting: deque[Any] = deque()
+        self._held: deque[Any] = deque()  # behind those that wait, if it is kept
+        self._holds = False
         self._arrivals = Arrivals()
         self._armed = False
 
     def admit(self, message: Any, now: int) -> bool:
         """Adds a message. Returns whether somebody came for one in vain."""
-        self._waiting.append(message)
-        self._arrivals.note(self.acks.delivered + len(self._waiting), self.acks.committed, now)
+        (self._held if self._holds else self._waiting).append(message)
+        self._arrivals.note(self.acks.delivered + self._arrived, self.acks.committed, now)
+        if self._holds:
+            return False
         armed, self._armed = self._armed, False
         return armed
 
@@ -71,9 +78,32 @@ class Backlog:
         """Records what became of a message. Returns whether so many are finished that acks are due."""
         return bool(_TRACKED[outcome](self.acks, tag))
 
+    def hold(self, *, everything: bool) -> None:
+        """Hands out nothing that arrives from here on; or, with `everything`, nothing at all."""
+        self._holds = True
+        if everything:
+            self._held.extendleft(reversed(self._waiting))
+            self._waiting.clear()
+
+    def go_on(self) -> None:
+        """Hands out what was held, too."""
+        self._holds = False
+        self._waiting.extend(self._held)
+        self._held.clear()
+
+    def drop_held(self) -> None:
+        """Forgets what is held: the broker has it, too."""
+        self._held.clear()
+
     def clear(self) -> None:
         """Forgets what waits: the broker has it, too."""
         self._waiting.clear()
+        self.drop_held()
+
+    @property
+    def _arrived(self) -> int:
+        """How many were not handed out."""
+        return len(self._waiting) + len(self._held)
 
     @property
     def is_empty(self) -> bool:
@@ -88,10 +118,10 @@ class Backlog:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing waits, and the broker has been told about everything handed out."""
-        return not (self._waiting or self.acks.outstanding)
+        return not (self._waiting or self._held or self.acks.outstanding)
 
     def in_flight(self, now: int) -> InFlight:
         """Messages that the broker has sent and that are not acknowledged, and the age of the oldest."""
-        messages = self.acks.delivered + len(self._waiting) - self.acks.committed
+        messages = self.acks.delivered + self._arrived - self.acks.committed
         since = self._arrivals.since(self.acks.committed)
         return InFlight(messages, now - since if messages and since is not None else 0)

@@ -13,13 +13,21 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from cobalance.errors import CobalanceError, IllegalTransition, UsageError
+from cobalance.errors import CobalanceError, UsageError
 from cobalance.rabbitmq.partition import actions as act
 from cobalance.rabbitmq.partition.acks import AckTracker
 from cobalance.rabbitmq.partition.actions import CLOSE_CHANNEL, DRAINED, NOTHING, READY, TURN, Actions, Timer
 from cobalance.rabbitmq.partition.backlog import Backlog, Outcome
-from cobalance.rabbitmq.partition.refusals import Refusals
-from cobalance.rabbitmq.partition.states import ACKNOWLEDGING, LIVE, SPENT, TABLE, Lock, PartitionState, Step
+from cobalance.rabbitmq.partition.opening import Opening
+from cobalance.rabbitmq.partition.states import (
+    ACKNOWLEDGING,
+    LIVE,
+    RECEIVING,
+    TABLE,
+    Lock,
+    PartitionState,
+    Step,
+)
 
 UNSETTLED_MS = 5_000.0
 """After this long it is said that a partition cannot stop before the program settles what it has."""
@@ -27,7 +35,7 @@ UNSETTLED_MS = 5_000.0
 _CONSUMING = PartitionState.CONSUMING
 
 
-class PartitionCore:
+class PartitionCore(Opening):
     """One partition for one tenure. Not thread-safe."""
 
     def __init__(
@@ -42,29 +50,19 @@ class PartitionCore:
         locks: bool = False,
         gate: act.Gate | None = None,
     ) -> None:
-        self.name = name
-        self.state = PartitionState.IDLE
+        super().__init__(name, locks=locks, gate=gate)
         self.passed_over = 0
         """Messages that a gate found processed before."""
         # An ack that waits for more messages than the broker will send would always wait for its timer.
         self.acks = AckTracker(min(ack_every, prefetch), ahead=acks_ahead)
         self.backlog = Backlog(self.acks)
         self._acks_ahead_at_close = acks_ahead_at_close
-        self._locks, self._gate = locks, gate
         self._tick = (act.SetTimer(Timer.TICK, ack_interval_ms),)
         self._ready_and_tick = (*READY, *self._tick)
         self._ticking = self._turn_due = self._flush_due = False
-        self._has_channel = False  # or has asked for one
-        self._lock = Lock.NONE
-        self._refusals = Refusals()
         self.close_wanted = self._release_wanted = self._drained = False
         self._halt_error: CobalanceError | None = None
         self._end: tuple[CobalanceError | None, bool] = (None, False)  # why, and whether the program let go of it
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether nothing more will be accepted."""
-        return self.state in SPENT
 
     def may_answer(self, tag: int) -> bool:
         """Not after a release. After a lost channel a handler may still run, but its message is redelivered anyway."""
@@ -87,7 +85,10 @@ class PartitionCore:
             raise UsageError(
                 f"{self.name!r} is a stream, which cannot dead-letter messages: store it elsewhere, then acknowledge it"
             )
-        return self._settled(due=self.backlog.settle(tag, outcome))
+        due = self.backlog.settle(tag, outcome)
+        if self.state is PartitionState.ENDED or self.state is PartitionState.UNLOCKING:
+            self.acks.keep_left()
+        return self._settled(due=due)
 
     def done_up_to(self, tag: int, besides: Collection[int]) -> tuple[int, Actions]:
         """All messages handed out up to this one were processed, besides some; returns how many that settles."""
@@ -131,21 +132,50 @@ class PartitionCore:
     def drain(self, *, finish_buffer: bool = False) -> Actions:
         """Only what was taken, and with `finish_buffer` what has arrived, is still to be finished.
 
-        Acks are held back from here until the close: each would bring more messages, which would only be returned with
-        a higher delivery count.
+        Acks are held back from here until the close, or until it goes on: each would bring more messages, which would
+        only be returned with a higher delivery count.
         """
-        first = not self.is_spent
-        self._step(Step.DRAIN)
-        if not finish_buffer or self.backlog.paused:
+        first = not (self.is_spent or self._is_finishing)
+        self._step(Step.FINISH if Step.FINISH in TABLE[self.state] else Step.DRAIN)
+        everything = not finish_buffer or self.backlog.paused
+        if self._is_finishing:
+            self.backlog.hold(everything=everything)
+        elif everything:
             self.backlog.clear()
         return (*(self.flush_soon() if first else NOTHING), *self._report_drained())
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether it can consume as before though it was drained: nothing it was sent has been let go of."""
+        is_open = self.state is _CONSUMING or (self._is_finishing and not self._drained)
+        return is_open and not self.acks.has_kept
+
+    def go_on(self) -> Actions:
+        """The partition is kept after all. There may be something to take."""
+        if not self.may_go_on:
+            raise self._illegal("going on cannot happen")
+        if self._is_finishing:
+            self._step(Step.GO_ON)
+        self.backlog.go_on()
+        return self.flush_soon()
+
+    @property
+    def _is_finishing(self) -> bool:
+        return self.state is PartitionState.FINISHING
+
+    def _finish_no_more(self) -> None:
+        """It is not kept."""
+        if self._is_finishing:
+            self._step(Step.DRAIN)
+            self.backlog.drop_held()
 
     def release(self) -> Actions:
         """Drains, if not begun already, then closes."""
         if self.state is PartitionState.IDLE:
             return self._finish(None)
         self._release_wanted = True
-        begun = NOTHING if self.is_spent else self.drain()
+        begun = NOTHING if self.is_spent or self._is_finishing else self.drain()
+        self._finish_no_more()
         return (*begun, *(self.abort() if self._drained else NOTHING))
 
     def abort(self) -> Actions:
@@ -158,84 +188,17 @@ class PartitionCore:
         return (*self._take_turn(), *self._report_drained())
 
     def _report_drained(self) -> Actions:
-        if self._drained or not self.is_spent or not self.backlog.is_idle:
+        if self._drained or not (self.is_spent or self._is_finishing) or not self.backlog.is_idle:
             return NOTHING
         self._drained = True
         closes = self._release_wanted and self.state is PartitionState.DRAINING
         return (*DRAINED, *self.abort()) if closes else DRAINED
 
-    # -- the broker: opening -----------------------------------------------------------------------------------------
-
-    def start(self) -> Actions:
-        """The partition was granted; or its turn has come to try again."""
-        needs_lock = self._locks and self._lock is not Lock.HELD and not self.is_spent
-        after = self._step(Step.LOCK if needs_lock else Step.START)
-        if after is PartitionState.LOCKING:
-            self._lock = Lock.ASKED
-            return (act.AskLock(),)
-        return self._open_channel() if after is PartitionState.OPENING else NOTHING
-
-    def locked(self) -> Actions:
-        """The lock is ours."""
-        after = self._step(Step.LOCKED)
-        self._lock = Lock.HELD
-        if after is PartitionState.UNLOCKING:
-            return self._finish(None)
-        return self._open_channel() if after is PartitionState.OPENING else NOTHING
-
-    def lock_refused(self, error: CobalanceError) -> Actions:
-        """Another connection has the lock."""
-        after = self._step(Step.REFUSE)
-        self._lock = Lock.NONE
-        return self._finish(None) if after is PartitionState.UNLOCKING else self._wait(error)
-
-    def lock_failed(self, error: CobalanceError) -> Actions:
-        """The lock cannot be had at all."""
-        if self._lock is not Lock.ASKED and not self.is_spent:
-            raise self._illegal("no lock can fail")
-        self._lock = Lock.NONE
-        return NOTHING if self.state is PartitionState.DRAINING else self._finish(error)
-
-    def unlocked(self) -> Actions:
-        """The lock is gone, one way or the other."""
-        if self.state not in {PartitionState.UNLOCKING, PartitionState.ENDED}:
-            raise self._illegal("no lock can be released")
-        self._lock = Lock.NONE
-        return self._finish(None)
-
-    def opened(self) -> Actions:
-        """The channel is open."""
-        return (act.Subscribe(),) if self._step(Step.OPENED) is PartitionState.PROVING else NOTHING
-
-    def subscribed(self) -> Sequence[Any]:
-        """ConsumeOk: the guard is proven, and messages may come."""
-        if self._step(Step.CONSUME) is not PartitionState.CONSUMING:
-            return NOTHING
-        return (act.Subscribed(), *(self._gate.subscribed() if self._gate is not None else NOTHING))
-
-    def refused(self, error: CobalanceError) -> Actions:
-        """The channel was closed, since another consumer has the queue."""
-        if self.state not in {PartitionState.PROVING, PartitionState.DRAINING}:
-            return self.channel_ended(error)
-        self._step(Step.REFUSE)
-        self._has_channel = False
-        return self._wait(error)
-
-    def _open_channel(self) -> Actions:
-        self._has_channel = True
-        return (act.OpenChannel(),)
-
-    def _wait(self, error: CobalanceError) -> Actions:
-        if self.state is not PartitionState.WAITING:
-            return NOTHING
-        again = act.SetTimer(Timer.RETRY, self._refusals.next_pause_ms())
-        return (act.Waits(error), again) if self._refusals.count == 1 else (again,)
-
     # -- the broker: messages ----------------------------------------------------------------------------------------
 
     def message(self, message: Any, now: int) -> Sequence[Any]:
         """A message arrived."""
-        if self.state is not _CONSUMING and self._step(Step.RECEIVE) is not PartitionState.PROVING:
+        if self.state is not _CONSUMING and self._step(Step.RECEIVE) not in RECEIVING:
             return NOTHING
         if self._gate is None:
             return self._admit(message, now)
@@ -244,19 +207,19 @@ class PartitionCore:
 
     def unreadable(self, error: CobalanceError, now: int) -> Sequence[Any]:
         """A message arrived that nobody can read."""
-        if self._step(Step.RECEIVE) not in {PartitionState.PROVING, _CONSUMING}:
+        if self._step(Step.RECEIVE) not in RECEIVING:
             return NOTHING
         return self._halt(error) if self._gate is None else self._carry_out(self._gate.unreadable(error), now)
 
     def answered(self, answer: Any, now: int) -> Sequence[Any]:
         """The answer to a question of the gate's."""
-        if self.state is not _CONSUMING or self._gate is None:
+        if not (self.state is _CONSUMING or self._is_finishing) or self._gate is None:
             return NOTHING
         return self._carry_out(self._gate.answered(answer), now)
 
     def _admit(self, message: Any, now: int) -> Actions:
         is_awaited = self.backlog.admit(message, now)
-        if self._ticking:
+        if self._ticking or self._is_finishing:
             return READY if is_awaited else NOTHING
         self._ticking = True
         return self._ready_and_tick if is_awaited else self._tick
@@ -285,6 +248,9 @@ class PartitionCore:
         return self._flush()  # otherwise it would use up a prefetch of one
 
     def _halt(self, error: CobalanceError) -> Actions:
+        if self._is_finishing:  # whoever comes next meets the same message
+            self._finish_no_more()
+            return NOTHING
         self._step(Step.HALT)
         self._halt_error = error
         return self._end_halt() if self.backlog.is_idle else (act.SetTimer(Timer.UNSETTLED, UNSETTLED_MS),)
@@ -301,7 +267,14 @@ class PartitionCore:
             return self._close()
         if self.state is PartitionState.HALTING and self.backlog.is_idle:
             return self._end_halt()
-        return self._flush() if self._flush_due else NOTHING
+        return (*self._flush(), *self._tick_again()) if self._flush_due else NOTHING
+
+    def _tick_again(self) -> Actions:
+        """Ticks have stopped if it was drained, and has gone on."""
+        if self._ticking or self.state not in LIVE or self.backlog.is_quiet:
+            return NOTHING
+        self._ticking = True
+        return self._tick
 
     def fired(self, timer: Timer, now: int) -> Sequence[Any]:
         """A timer has fired; one that is not awaited any more has no effect."""
@@ -311,7 +284,7 @@ class PartitionCore:
             return self.start() if self.state is PartitionState.WAITING else NOTHING
         if timer is Timer.UNSETTLED:
             return self._unsettled() if self.state is PartitionState.HALTING else NOTHING
-        if self._gate is None or self.state is not _CONSUMING:
+        if self._gate is None or not (self.state is _CONSUMING or self._is_finishing):
             return NOTHING
         return self._carry_out(self._gate.fired(timer, quiet=self.backlog.is_quiet), now)
 
@@ -368,30 +341,8 @@ class PartitionCore:
         if self.state is not PartitionState.UNLOCKING:
             self._end = error, error is None or self.state is PartitionState.CLOSING
             self.backlog.clear()
+            self.acks.keep_left()
         if self._lock is not Lock.NONE:
             return (*self._unlock(), *self._report_drained())
         self._step(Step.END)
         return (*self._report_drained(), act.End(self._end[0], self.acks.progress, self._end[1]))
-
-    def _unlock(self) -> Actions:
-        if self.state is not PartitionState.UNLOCKING:
-            self._step(Step.UNLOCK)
-        if self._lock is not Lock.HELD:
-            return NOTHING
-        self._lock = Lock.RELEASING
-        return (act.ReleaseLock(),)
-
-    def _step(self, step: Step) -> PartitionState:
-        """Moves along the table.
-
-        Raises:
-            IllegalTransition: the step is not possible in this state; nothing has changed.
-        """
-        after = TABLE[self.state].get(step)
-        if after is None:
-            raise self._illegal(f"{step.value} cannot happen")
-        self.state = after
-        return after
-
-    def _illegal(self, words: str) -> IllegalTransition:
-        return IllegalTransition(f"{words} to queue {self.name!r}, which is {self.state.value}")

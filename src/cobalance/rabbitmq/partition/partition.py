@@ -122,6 +122,12 @@ class PartitionConsumer:
         with self._lock:
             return self._core.acks.idle
 
+    @property
+    def unfinished(self) -> int:
+        """How many messages were handed out and are neither settled nor given up."""
+        with self._lock:
+            return self._core.acks.unfinished
+
     def start(self) -> None:
         """Opens the channel, proves the guard and subscribes."""
         if not self._connection.submit(self._begin):
@@ -147,7 +153,7 @@ class PartitionConsumer:
         tag = self._tag(delivery)
         with self._lock:
             reply = self._drafts.take(tag)
-            actions = self._core.done(tag) if reply is None else self._core.settle(tag, Outcome.LEFT)
+            actions = self._core.done(tag) if reply is None else self._core.settle(tag, Outcome.REPLYING)
         if actions:
             self._perform(actions)
         return reply
@@ -201,10 +207,20 @@ class PartitionConsumer:
     def drain(self, *, finish_buffer: bool = False) -> Future[None]:
         """Stops dispatch: only what was taken, and with `finish_buffer` what has arrived, is still to be finished.
 
-        Acks are held back from here until the close.
+        Acks are held back from here until the close, or until it goes on.
         """
         self._handle(partial(self._core.drain, finish_buffer=finish_buffer))
         return self.drained
+
+    def go_on(self) -> bool:
+        """Continues as before the drain, with what has arrived meanwhile. False if that takes another consumer, as it was
+        drained, is about to close, or has given something back.
+        """
+        with self._lock:
+            goes_on = self._core.may_go_on
+            actions = self._core.go_on() if goes_on else act.NOTHING
+        self._perform(actions)
+        return goes_on
 
     def release(self) -> Future[Progress]:
         """Drains, if not begun already, then flushes the acks and closes the channel and nothing but the channel.

@@ -4,8 +4,8 @@ A tenure has one channel with one consumer. It opens the channel, has the broker
 messages arrive in order, wait in a buffer, are handed to handlers in order, may be finished in any order, and are
 acknowledged up to the first that is unfinished. Three things end it.
 
-- *Drain and close*: it hands nothing more out, waits for what is being worked, sends the acks, and closes the channel
-  and nothing but the channel. CloseOk is the proof that the broker has every ack, and that all else is back in its
+- *Finish, drain and close*: asked back, it finishes what has arrived, and may still be kept. Then it hands nothing more
+  out, waits for what is being worked, sends the acks, and closes the channel and nothing but the channel. CloseOk is the proof that the broker has every ack, and that all else is back in its
   place, so the next holder may come. An abort is the same without the wait.
 - *Halt*: there is a message that nobody can read, or a place where a stream does not go on as it did. Everything before
   it is finished and acknowledged, then the tenure ends with the reason.
@@ -44,6 +44,9 @@ class PartitionState(Enum):
     """Subscribed. With a single active consumer, messages need not flow: an older one may be active."""
     HALTING = "halting"
     """Takes no more from the broker. Ends once all that came before is finished."""
+    FINISHING = "finishing"
+    """Asked back. Finishes what was taken and what has arrived; what arrives from here on waits, and so do acks. Left by a
+    drain, or by going on as before, if it is kept after all."""
     DRAINING = "draining"
     """Takes no more from the broker, and sends no more acks. Waits for what is being worked, then to be closed."""
     CLOSING = "closing"
@@ -84,7 +87,9 @@ class Step(Enum):
     REFUSE = "refuse"  # another consumer, or reader, was first
     RECEIVE = "receive"  # a message arrives
     HALT = "halt"  # the next message cannot be worked
-    DRAIN = "drain"  # the partition is asked back, given up or aborted
+    FINISH = "finish"  # the partition is asked back
+    GO_ON = "go on"  # it is kept after all, and nothing that it was sent has been let go of
+    DRAIN = "drain"  # the partition is released, given up or aborted, or asked back before it consumes
     CLOSE = "close"  # it is drained, or aborted, and has a channel to close
     UNLOCK = "unlock"  # the channel is gone, the lock is not
     END = "end"  # all is gone
@@ -134,6 +139,15 @@ TABLE: dict[PartitionState, dict[Step, PartitionState]] = {
     _S.CONSUMING: {
         _E.RECEIVE: _S.CONSUMING,
         _E.HALT: _S.HALTING,
+        _E.FINISH: _S.FINISHING,
+        _E.DRAIN: _S.DRAINING,
+        _E.UNLOCK: _S.UNLOCKING,
+        _E.END: _S.ENDED,
+    },
+    _S.FINISHING: {
+        _E.RECEIVE: _S.FINISHING,
+        _E.FINISH: _S.FINISHING,
+        _E.GO_ON: _S.CONSUMING,
         _E.DRAIN: _S.DRAINING,
         _E.UNLOCK: _S.UNLOCKING,
         _E.END: _S.ENDED,
@@ -169,5 +183,8 @@ SPENT = frozenset({_S.DRAINING, _S.CLOSING, _S.UNLOCKING, _S.ENDED})
 LIVE = frozenset({_S.PROVING, _S.CONSUMING, _S.HALTING})
 """States in which acks are sent as they become due."""
 
-ACKNOWLEDGING = LIVE | {_S.DRAINING}
+RECEIVING = frozenset({_S.PROVING, _S.CONSUMING, _S.FINISHING})
+"""States in which messages are accepted from the broker."""
+
+ACKNOWLEDGING = LIVE | {_S.FINISHING, _S.DRAINING}
 """States in which acks may still be sent."""

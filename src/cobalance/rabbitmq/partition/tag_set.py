@@ -52,6 +52,10 @@ class TagSet:
             self._count -= end + 1 - start
         return end
 
+    def end_of_run(self, start: int) -> int:
+        """The last tag of the run that begins with this tag; the one before `start` if there is none."""
+        return self._ends.get(start, start - 1)
+
     def gap_before(self, tag: int) -> int:
         """The highest tag up to this one that is not in the set."""
         start = self._start_before(tag)

@@ -59,7 +59,7 @@ class StreamConsumer(PartitionConsumer):
             found = self._drafts.take_up_to(self._continuity.position.last_tag(offset))
             self._answered = {tag for tag in self._answered if tag > self._core.acks.settled}
             for request, _ in found:
-                self._core.settle(request.delivery_tag, Outcome.LEFT)
+                self._core.settle(request.delivery_tag, Outcome.REPLYING)
                 self._answered.add(request.delivery_tag)
         return found
 
