@@ -4,4 +4,4 @@ import uuid
 
 
 def unique(what: str) -> str:
-    return f"{what}-{uuid.uuid4().hex[:10]}"
+    return f"{what}-x{uuid.uuid4().hex[:9]}"  # ten digits would be the number of a partition

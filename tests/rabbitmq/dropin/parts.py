@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import queue
 import threading
-import uuid
 from typing import Any
 
 import pika
+from tests.names import unique
 
 from cobalance.coordinator.open import open_transport
 from cobalance.journal import Journal
@@ -30,7 +30,7 @@ class Broker:
         self.queues: list[str] = []
 
     def declare(self, count: int, **arguments: Any) -> list[str]:
-        names = [f"dropin-{uuid.uuid4().hex[:8]}" for _ in range(count)]
+        names = [unique("dropin") for _ in range(count)]
         for name in names:
             self._channel.queue_declare(name, durable=True, arguments=arguments or None)
         self.queues += names
