@@ -24,9 +24,20 @@ from tests.names import unique
 from tests.rabbitmq.dropin.parts import Broker as RealBroker
 from tests.rabbitmq.dropin.parts import connect, consume
 
-from cobalance import AsyncPublisher, Batch, BlockingConsumerGroup, ConsumerGroup, Delivery, Publisher, Retries, Topic
+from cobalance import (
+    AsyncPublisher,
+    Batch,
+    BlockingConsumerGroup,
+    ConsumerGroup,
+    Delivery,
+    Group,
+    Publisher,
+    Retries,
+    Topic,
+)
 from cobalance.errors import PublishFailed, UsageError
 from cobalance.operate import ProcessMetrics, Telemetry
+from cobalance.rabbitmq.consume.metering import Metering
 from cobalance.settings import MemberSettings
 from cobalance.testing import Broker
 
@@ -476,6 +487,31 @@ async def test_metrics_have_few_labels(here: Place, topic: Topic, recorded: Reco
         ("messaging.process.duration", processed),
     ):
         assert recorded.points(name) == [(labels, 3)], name
+
+
+def test_of_queues_that_come_and_go_the_last_ones_are_counted(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is worked always is; a topic, as long as one of its partitions."""
+    monkeypatch.setattr("cobalance.operate.telemetry.MOST_ENDED", 2)
+    telemetry = recorded.telemetry()
+    metering = Metering([telemetry], Group("g", ["a"], redis_url="memory://nowhere"), lambda _: True, manual=False)
+
+    def work(topic: Topic, partition: int = 0) -> str:
+        queue = topic.queue_names[partition]
+        metering.moved(queue, 1, "granted")
+        deliveries = (Delivery.fake(key=str(number), topic=topic) for number in range(100))
+        with metering.calling(next(it for it in deliveries if it.queue == queue)):
+            pass
+        return queue
+
+    topics = [Topic(f"job{number}", 2) for number in range(5)]
+    work(topics[0])
+    for topic in [*topics, topics[1]]:
+        metering.moved(work(topic, 1), 1, "ended")
+    points = recorded.points("messaging.client.consumed.messages")
+    found = {labels["messaging.destination.template"]: count for labels, count in points}
+    assert found == {"job0": 2, "job4": 1, "job1": 1}
 
 
 async def test_beside_prometheus_on_a_real_broker(amqp_url: str, recorded: Recorded) -> None:

@@ -8,25 +8,24 @@ until RabbitMQ has its subscription. The span of the first message that is proce
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
-from functools import lru_cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import attrs
 from opentelemetry import context, propagate, trace
 from opentelemetry.metrics import get_meter
-from opentelemetry.propagators.textmap import Getter, TextMapPropagator
 from opentelemetry.trace import Link, SpanKind, StatusCode
 
 from cobalance.names import split_resource
+from cobalance.operate.telemetry_context import Current, context_in, extracted, span_in, without_span
 from cobalance.operate.telemetry_metrics import MessagingMetrics, Series
 from cobalance.rabbitmq.partition.delivery import EXCHANGE, ROUTING_KEY
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Span, SpanContext, TracerProvider
@@ -46,6 +45,8 @@ PUBLISH = {**SYSTEM, "messaging.operation.name": "publish", "messaging.operation
 PROCESS = {**SYSTEM, "messaging.operation.name": "process", "messaging.operation.type": "process"}
 NAMES = {EXCHANGE, ROUTING_KEY}
 """Headers that say where a message was published before it came here."""
+MOST_ENDED = 100
+"""So many topics and queues are still counted that this process does not work any more."""
 MOST_KNOWN = 10_000
 """Routing keys may be many."""
 
@@ -78,6 +79,10 @@ class Telemetry:
         self._moves: dict[tuple[str, str, int], _Moves] = {}
         self._assigned: dict[tuple[str, str, int], SpanContext] = {}
         """The span that ended when a tenure began to consume, until its first message."""
+        self._lock = threading.Lock()
+        self._held: Counter[tuple[str, str]] = Counter()
+        """Tenures, by group and topic."""
+        self._ended: dict[tuple[str, str], None] = {}
 
     # -- publishing ----------------------------------------------------------------------------------------------------
 
@@ -88,7 +93,7 @@ class Telemetry:
         place, here = self._publishing.get(topic), context.get_current()
         if place is None:
             place = self._publishing[topic] = _Topic.of(topic, self._metrics.series(None, topic))
-        given = _context_in(headers, here) if headers else None
+        given = context_in(headers, here) if headers else None
         if given is not None:
             client = self._tracer.start_span(place.publish, here, SpanKind.CLIENT, place.publishing, [Link(given)])
             return _Sent(self._metrics, place.series, headers, client)
@@ -103,10 +108,10 @@ class Telemetry:
     def attach(self, group: Group) -> None:
         """Called by a group; there is nothing to be asked of it."""
 
-    def begun(self, call: Call) -> _Current:
+    def begun(self, call: Call) -> Current:
         """Called by the group: a handler is about to be called."""
         here = context.get_current()
-        outside = _without_span(here)
+        outside = without_span(here)
         came_with, links = self._origins(call, outside)
         place = self._place(call.group, call.deliveries[0])
         span = self._tracer.start_span(
@@ -117,15 +122,15 @@ class Telemetry:
             return place.nothing
         if span.is_recording():
             span.set_attributes(_of_messages(call))
-        return _Current(span, trace.set_span_in_context(span, came_with), place.series)
+        return Current(span, trace.set_span_in_context(span, came_with), place.series)
 
     def _origins(self, call: Call, outside: Context) -> tuple[Context, list[Link]]:
         """What a single message came with, and what its span is linked to; of a batch, only the latter."""
         single, links = outside, list[Link]()
         for it in call.deliveries:
-            came_with = _extracted(it.properties.headers, outside)
+            came_with = extracted(it.properties.headers, outside)
             if came_with is not outside:
-                if (made_in := _span_in(came_with)) is not None:
+                if (made_in := span_in(came_with)) is not None:
                     links.append(Link(made_in))
                 if not call.is_batch:
                     single = came_with
@@ -135,7 +140,7 @@ class Telemetry:
                 links.append(Link(assigned))
         return single, links
 
-    def ended(self, call: Call, scope: _Current) -> None:
+    def ended(self, call: Call, scope: Current) -> None:
         """Called by the group: it has returned, or raised."""
         span = scope.span
         if span is not trace.INVALID_SPAN and span.is_recording():
@@ -149,7 +154,7 @@ class Telemetry:
     def settled(self, group: str, delivery: Delivery, status: Status) -> None:
         """Called by the group: what became of a message apart from its handler's return."""
         place, name = self._place(group, delivery), SETTLED[status]
-        made_in = _context_in(delivery.properties.headers, context.get_current())
+        made_in = context_in(delivery.properties.headers, context.get_current())
         self._tracer.start_span(
             f"{name} {place.series.topic}",
             kind=SpanKind.CLIENT,
@@ -187,6 +192,7 @@ class Telemetry:
         moves = self._moves.get(key)
         if step == "granted":
             self._moves[key] = _Moves(now)
+            self._holds(group, queue, 1)
         elif moves is None:
             return
         elif step == "consuming":
@@ -194,16 +200,34 @@ class Telemetry:
         elif step == "ended":
             del self._moves[key]
             self._assigned.pop(key, None)
+            self._holds(group, queue, -1)
             if moves.asked_at is not None:
                 self._moving("revoke", group, queue, token, moves.asked_at)
         else:
             moves.asked_at = now if step == "asked_back" else None
 
+    def _holds(self, group: str, queue: str, tenures: int) -> None:
+        """Queues may come and go without end; what is worked is always counted, and of the others the last."""
+        key = group, split_resource(queue)[0] or queue
+        with self._lock:
+            self._held[key] += tenures
+            self._ended.pop(key, None)
+            if not self._held[key]:
+                del self._held[key]
+                self._ended[key] = None
+            if len(self._ended) > MOST_ENDED:
+                oldest = next(iter(self._ended))
+                del self._ended[oldest]
+                forgotten = self._metrics.forget(*oldest)
+                for place, found in list(self._known.items()):
+                    if found.series is forgotten:
+                        self._known.pop(place, None)
+
     def _moving(self, name: str, group: str, queue: str, token: int, since: int) -> SpanContext:
         topic, common = _of_queue(group, queue)
         span = self._tracer.start_span(
             f"{name} {topic}",
-            _without_span(context.get_current()),
+            without_span(context.get_current()),
             attributes={**common, "cobalance.token": token},
             start_time=since,
         )
@@ -235,7 +259,7 @@ class _Place:
     processing: Attributes
     """What samplers may look at, when a handler is about to be called."""
     series: Series
-    nothing: _Current
+    nothing: Current
     """Where nothing is traced, and the context is as it is outside."""
 
     @classmethod
@@ -246,7 +270,7 @@ class _Place:
         )
         if routing_key:
             common["messaging.rabbitmq.destination.routing_key"] = routing_key
-        nothing = _Current(trace.INVALID_SPAN, None, series)
+        nothing = Current(trace.INVALID_SPAN, None, series)
         return cls(f"process {topic}", common, {**PROCESS, **common}, series, nothing)
 
 
@@ -277,70 +301,6 @@ class _Sent:
         span.end()
         if message is not None:
             self._metrics.sent(self._series, failure, time.perf_counter() - self._since)
-
-
-class _Current:
-    """Makes a span the current one where a handler runs, beside the baggage that came with its message."""
-
-    __slots__ = ("_inside", "_token", "series", "span")
-
-    def __init__(self, span: Span, inside: Context | None, series: Series) -> None:
-        self.span, self._inside, self.series = span, inside, series
-
-    def __enter__(self) -> None:
-        if self._inside is not None:
-            self._token = context.attach(self._inside)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # A handler that is closed may be so in another context than its own.
-        if self._inside is not None and not isinstance(error, GeneratorExit):
-            context.detach(self._token)
-
-
-class _HeaderGetter(Getter[Mapping[str, Any]]):
-    """Any publisher may have set headers, to anything that AMQP holds."""
-
-    def get(self, carrier: Mapping[str, Any], key: str) -> list[str] | None:
-        value = carrier.get(key)
-        return [value] if isinstance(value, str) else None
-
-    def keys(self, carrier: Mapping[str, Any]) -> list[str]:
-        return list(carrier)
-
-
-_GETTER = _HeaderGetter()
-
-
-def _without_span(here: Context) -> Context:
-    """A context, but no span. In the group's tasks, the span in which it was entered is still current."""
-    is_free = not here or trace.get_current_span(here) is trace.INVALID_SPAN
-    return here if is_free else trace.set_span_in_context(trace.INVALID_SPAN, here)
-
-
-def _extracted(headers: Mapping[str, Any] | None, outside: Context) -> Context:
-    """With what the producer has put into the headers; most other programs put nothing there."""
-    if not headers:
-        return outside
-    propagator = propagate.get_global_textmap()
-    return outside if _fields_of(propagator).isdisjoint(headers) else propagator.extract(headers, outside, _GETTER)
-
-
-@lru_cache(maxsize=4)
-def _fields_of(propagator: TextMapPropagator) -> frozenset[str]:
-    """Usually there is one in a process, which puts them together at each call."""
-    return frozenset(propagator.fields)
-
-
-def _context_in(headers: object, here: Context) -> SpanContext | None:
-    """The context that a message was created in, if its headers have it."""
-    return _span_in(_extracted(headers, _without_span(here))) if isinstance(headers, Mapping) else None
-
-
-def _span_in(extracted: Context) -> SpanContext | None:
-    found = trace.get_current_span(extracted).get_span_context()
-    return found if found.is_valid else None
 
 
 def _of_queue(group: str, queue: str) -> tuple[str, Attributes]:

@@ -75,6 +75,11 @@ class MessagingMetrics:
         with self._lock:
             return self._series.setdefault((group, topic), Series.of(group, topic))
 
+    def forget(self, group: str, topic: str) -> Series | None:
+        """Shows it no more. If it comes back, it is counted from 0."""
+        with self._lock:
+            return self._series.pop((group, topic), None)
+
     def sent(self, series: Series, error: str | None, seconds: float) -> None:
         """The outcome of a message is known."""
         self._add(series, error, 1)
