@@ -191,7 +191,7 @@ class MemberSettings:
 
     drain_timeout_ms: int = attrs.field(default=30_000, validator=between(0, 86_400_000))
     """How long a graceful leave may take before unfinished work is given up. Also limits the cleanup of a hung handler,
-    and ``on_lost`` (at least a second).
+    the wait for unsettled messages of a partition that its member gives up, and ``on_lost`` (at least a second).
     """
 
     guarded_outage_ms: int = attrs.field(default=3_600_000, validator=between(0, 86_400_000))

@@ -25,6 +25,7 @@ class Revocation:
     @property
     def is_half_over(self) -> bool:
         """Whether half of the time to the deadline has passed, so that nothing more is begun."""
+        self.hear_deadline()
         return self._current.is_over(monotonic_ms())
 
     def hear_deadline(self) -> int | None:
