@@ -284,3 +284,14 @@ def test_a_tag_set_is_a_set(steps: list[tuple[str, int]]) -> None:
             assert it.gap_before(tag) == max(set(range(tag + 1)) - model)
         assert {other for other in range(26) if other in it} == model
         assert (len(it), it.last) == (len(model), max(model, default=0))
+
+
+def test_a_reject_ahead_of_a_gap_puts_no_acks_off() -> None:
+    """It has left already, and counts on both sides."""
+    tracker = AckTracker(2)
+    tracker.deliver(5)
+    tracker.reject(5)
+    tracker.done(1)
+    tracker.flush()
+    assert not tracker.done(3)
+    assert tracker.done(2), "two are finished and not acknowledged"

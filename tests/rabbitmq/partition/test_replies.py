@@ -576,7 +576,8 @@ async def test_a_reply_that_waits_holds_up_no_handover_of_a_lost_channel(
         async with here.member(topic, handle) as first:
             await until(lambda: len(asked) == 2 and "takes no replies" in caplog.text)
             async with here.member(topic, handle) as second:
-                await until(lambda: any(not it.active for it in first.tenures.values()))
+                [asked_back, *_] = await until(lambda: here.journal("revoking"))
+                await first.tenures[asked_back.resource].wait_draining()
                 assert not second.tenures
                 cut(first.connection)
                 await until(lambda: len(second.tenures) == 1)

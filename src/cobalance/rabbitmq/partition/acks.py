@@ -205,7 +205,7 @@ class AckTracker:
 
     @property
     def _finished(self) -> int:
-        return self.settled + (len(self._ahead) if self.ahead else 0)
+        return self.settled + len(self._ahead if self.ahead else self._left_broker)
 
     @property
     def _is_due(self) -> bool:
