@@ -219,3 +219,26 @@ async def test_a_partition_is_given_up_without_what_the_program_does_not_settle(
             assert here.resources()[name].committed == -1
         elif queue_type == "classic":
             assert bodies_in(here.amqp_url, name) == ["0", "1", "2", "3", "bad"]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_what_is_unsettled_when_a_partition_is_given_up_takes_no_room_for_ever(here: Place, *, lost: bool) -> None:
+    """Of ``max_in_flight``, which is all partitions'."""
+    gathered: list[Delivery] = []
+
+    async def handle(it: Delivery) -> None:
+        gathered.append(it)
+        if it.body == b"bad":
+            raise ValueError("bad")
+
+    with new_topic(here.amqp_url, 2) as topic:
+        options: dict[str, Any] = {"on_error": "halt", "max_in_flight": 4, "member": BRIEF}
+        async with here.member(topic, handle, ack="manual", retries=0, **options) as member:
+            await member.wait_held(*topic.queue_names)
+            here.publish(topic, *range(3), "bad")
+            await until(lambda: len(gathered) == 4)
+            if lost:
+                cut(member.connection)
+            await until(lambda: here.journal("abandoned"))
+            here.publish(topic, *range(4, 8), partition=1)
+            await until(lambda: len(gathered) == 8)

@@ -122,6 +122,7 @@ class PartitionWorker:
         finally:
             if self.by_key is not None:
                 self.by_key.close()  # it may wait for a place, which is everybody's
+            self.share.leave()  # what is unsettled now comes again elsewhere
         if self._given_up is not None:
             self.tenure.ask_back()
 
