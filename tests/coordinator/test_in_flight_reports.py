@@ -15,7 +15,9 @@ from tests.consumers import WITHIN_S, Place, new_topic, place, until
 
 from cobalance import Delivery, GroupAdmin, Publisher, Topic
 from cobalance.coordinator.in_flight import InFlight
-from cobalance.rabbitmq.partition.arrivals import STEP_MS, Arrivals
+from cobalance.rabbitmq.partition.acks import AckTracker
+from cobalance.rabbitmq.partition.arrivals import MOST, STEP_MS, Arrivals
+from cobalance.rabbitmq.partition.backlog import Backlog
 
 pytestmark = pytest.mark.anyio
 
@@ -131,6 +133,27 @@ def test_arrivals_know_the_oldest_without_keeping_each() -> None:
     assert len(arrivals._marks) == 1
     arrivals.note(10_001, 10_000, now=5 + STEP_MS)
     assert arrivals.since(10_000) == 5 + STEP_MS
+
+
+@pytest.mark.parametrize("replies", [False, True])
+def test_one_that_waits_is_the_oldest_though_others_pass_it(*, replies: bool) -> None:
+    """Those are acknowledged one by one, and do not cost memory for as long as it waits."""
+    acks = AckTracker(ahead=not replies)
+    backlog = Backlog(acks)
+    for number in range(1, 10_001):
+        backlog.admit(number, now=number * STEP_MS)
+        backlog.take(1)
+        if number > 1:
+            acks.done(number)
+        elif replies:
+            acks.reply(1)
+        acks.flush()
+    assert backlog.in_flight(20_000 * STEP_MS) == InFlight(1, 19_999 * STEP_MS)
+    assert len(backlog._arrivals._marks) <= MOST
+    acks.gone(1)
+    acks.flush()
+    backlog.admit(10_001, now=15_000 * STEP_MS)
+    assert backlog.in_flight(20_000 * STEP_MS) == InFlight(1, 5_000 * STEP_MS)
 
 
 async def test_what_has_moved_since_it_was_looked_at_is_asked_of_its_present_holder(here: Place, topic: Topic) -> None:

@@ -51,6 +51,8 @@ class AckTracker:
         self.settled = 0
         self.committed = 0
         """How many were acknowledged."""
+        self.told = 0
+        """How many the broker was told about without a gap."""
         self._ackable = 0
         self._acked = 0
         self._ahead = TagSet()
@@ -180,7 +182,7 @@ class AckTracker:
         rejects, self._rejects = tuple(self._rejects), []
         ack = self._ackable if self._ackable > self._acked else None
         singles = self._singles()
-        self._acked, self.committed = self._ackable, self.settled + len(self._left_broker)
+        self._acked, self.told, self.committed = self._ackable, self.settled, self.settled + len(self._left_broker)
         return Flush(rejects, ack, singles)
 
     def _singles(self) -> tuple[int, ...]:

@@ -6,6 +6,9 @@ from collections import deque
 
 STEP_MS = 100
 
+MOST = 1_000
+"""So many steps are remembered. While one message waits for long, others may arrive and be acknowledged for hours."""
+
 
 class Arrivals:
     """Messages are numbered 1, 2, 3 … in order of arrival and acknowledgement. Not thread-safe."""
@@ -20,6 +23,8 @@ class Arrivals:
             return
         self._marks.append((number, now))
         self._forget(acknowledged)
+        if len(self._marks) > MOST:  # of the first, nothing is lost; what is behind it looks up to twice as old
+            self._marks = deque(it for number, it in enumerate(self._marks) if not number % 2)
 
     def since(self, acknowledged: int) -> int | None:
         """When the first unacknowledged message arrived."""

@@ -60,7 +60,7 @@ class Backlog:
     def admit(self, message: Any, now: int) -> bool:
         """Adds a message. Returns whether somebody came for one in vain."""
         (self._held if self._holds else self._waiting).append(message)
-        self._arrivals.note(self.acks.delivered + self._arrived, self.acks.committed, now)
+        self._arrivals.note(self.acks.delivered + self._arrived, self.acks.told, now)
         if self._holds:
             return False
         armed, self._armed = self._armed, False
@@ -123,5 +123,5 @@ class Backlog:
     def in_flight(self, now: int) -> InFlight:
         """Messages that the broker has sent and that are not acknowledged, and the age of the oldest."""
         messages = self.acks.delivered + self._arrived - self.acks.committed
-        since = self._arrivals.since(self.acks.committed)
+        since = self._arrivals.since(self.acks.told)
         return InFlight(messages, now - since if messages and since is not None else 0)
