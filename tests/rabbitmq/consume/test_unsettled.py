@@ -222,7 +222,9 @@ async def test_a_partition_is_given_up_without_what_the_program_does_not_settle(
 
 
 @pytest.mark.parametrize("lost", [False, True])
-async def test_what_is_unsettled_when_a_partition_is_given_up_takes_no_room_for_ever(here: Place, *, lost: bool) -> None:
+async def test_what_is_unsettled_when_a_partition_is_given_up_takes_no_room_for_ever(
+    here: Place, *, lost: bool
+) -> None:
     """Of ``max_in_flight``, which is all partitions'."""
     gathered: list[Delivery] = []
 
