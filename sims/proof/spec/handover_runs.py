@@ -161,11 +161,17 @@ class Play:
         _cut(member.group)  # type: ignore[arg-type]
 
 
+def _holding(play: Play, own: MemberSettings = OWN) -> Member:
+    """The first member, whose handler runs and is held up."""
+    play.hold(2)
+    first = play.join(own)
+    play.until("begin", 2)
+    return first
+
+
 def planned(play: Play) -> None:
     """Its holder leaves while a handler runs, and finishes what it has."""
-    play.hold(2)
-    first = play.join()
-    play.until("begin", 2)
+    first = _holding(play)
     second = play.join()
     with _leaving(play, first):
         play.until("ask")
@@ -176,9 +182,7 @@ def planned(play: Play) -> None:
 
 def lost(play: Play) -> None:
     """The connection is lost while a handler runs: the same holder goes on, and hands over."""
-    play.hold(2)
-    first = play.join()
-    play.until("begin", 2)
+    first = _holding(play)
     play.lose_channel(first)
     play.until("ended")
     play.let_go(2)
@@ -190,9 +194,7 @@ def lost(play: Play) -> None:
 
 def forced(play: Play) -> None:
     """A handler hangs past the revocation timeout: the partition is moved by force."""
-    play.hold(2)
-    first = play.join()
-    play.until("begin", 2)
+    first = _holding(play)
     second = play.join()
     with _leaving(play, first):
         play.until("ask")
@@ -205,9 +207,7 @@ def forced(play: Play) -> None:
 
 def expired(play: Play) -> None:
     """A holder is taken for dead while a handler runs, and hears of it later."""
-    play.hold(2)
-    first = play.join()
-    play.until("begin", 2)
+    first = _holding(play)
     second = play.join()
     first.transport.is_cut = True
     play.churn.expire(first)
@@ -222,9 +222,7 @@ def expired(play: Play) -> None:
 
 def crashed(play: Play) -> None:
     """A holder dies, and its session ends."""
-    play.hold(2)
-    first = play.join()
-    play.until("begin", 2)
+    first = _holding(play)
     second = play.join()
     play.recorder.note_of("crash", first.id)
     play.churn.crash(first)
@@ -235,9 +233,7 @@ def crashed(play: Play) -> None:
 
 def stopped(play: Play) -> None:
     """A handler hangs, and its holder stops by its own clock."""
-    play.hold(2)
-    first = play.join(attrs.evolve(OWN, drain_timeout_ms=500))
-    play.until("begin", 2)
+    first = _holding(play, attrs.evolve(OWN, drain_timeout_ms=500))
     second = play.join()
     with _leaving(play, first):
         play.until("abort")

@@ -51,6 +51,13 @@ class Gathering:
             if len(self.gathered[delivery.queue]) == 10:
                 self.settle(delivery.queue)
 
+    async def gather(self, here: Place, topic: Topic) -> None:
+        """Returns once it has four messages of each of two partitions in hand."""
+        await self.member.wait_held(*topic.queue_names)
+        for partition in range(2):
+            here.publish(topic, *range(4), partition=partition)
+        await self.seen.wait(8)
+
     def settle(self, queue: str) -> None:
         """What has been gathered of a partition."""
         self.settled[queue] += len(self.gathered[queue])
@@ -88,10 +95,7 @@ async def test_a_partition_that_is_kept_after_all_goes_on(here: Place, kind: str
     with new_topic(here.amqp_url, 2, queue_type) as topic:
         it = Gathering(here, topic, **options, **FIRST)
         async with it.member:
-            await it.member.wait_held(*topic.queue_names)
-            for partition in range(2):
-                here.publish(topic, *range(4), partition=partition)
-            await it.seen.wait(8)
+            await it.gather(here, topic)
             async with asked_back(here, topic, it.member) as asked:
                 here.publish(asked, 4, 5)
                 await until(lambda: it.member._workers[asked].in_flight.messages == 6)
@@ -111,10 +115,7 @@ async def test_a_partition_that_is_kept_late_goes_on(here: Place) -> None:
     with new_topic(here.amqp_url, 2) as topic:
         it = Gathering(here, topic)
         async with it.member:
-            await it.member.wait_held(*topic.queue_names)
-            for partition in range(2):
-                here.publish(topic, *range(4), partition=partition)
-            await it.seen.wait(8)
+            await it.gather(here, topic)
             async with asked_back(here, topic, it.member) as asked:
                 worker = it.member._workers[asked]
                 worker.tenure.hasten(0)
@@ -130,10 +131,7 @@ async def test_what_a_lost_channel_brought_does_not_keep_a_partition_from_going_
     with new_topic(here.amqp_url, 2) as topic:
         it = Gathering(here, topic)
         async with it.member:
-            await it.member.wait_held(*topic.queue_names)
-            for partition in range(2):
-                here.publish(topic, *range(4), partition=partition)
-            await it.seen.wait(8)
+            await it.gather(here, topic)
             async with asked_back(here, topic, it.member):
                 cut(it.member.connection)
                 await until(lambda: all(worker._lost for worker in it.member._workers.values()))

@@ -2,7 +2,8 @@
 
 Its request has failed as if its handler had, with ``on_failure``, retries and ``on_error``. What is tried again is the
 reply alone, since the handler has done its work, and later messages may have been begun meanwhile. The request is not
-acknowledged before its reply is confirmed; what was finished behind it is, when the channel is closed.
+acknowledged before its reply is confirmed; what is finished behind it is, within a tick while that is being sent, and
+else when the channel is closed.
 """
 
 from __future__ import annotations

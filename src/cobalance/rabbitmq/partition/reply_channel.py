@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 MOST_UNCONFIRMED = 100
 """RabbitMQ stops reading from the whole connection once it has some 200 messages that a channel has not handled."""
 
-
 PATIENCE_S = 10.0
 """How long replies wait for a connection; then another member is to answer, which may have one. And how long for their
 confirms, on one that is not blocked; then their queue is silent."""
