@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from proof.mutants.mutant import Mutant, partition
 
+PARTITION = "tests/rabbitmq/partition/"
 HISTORIES = "histories@1..4000"
 STREAMS = "streams@1..4000"
 
@@ -38,6 +39,22 @@ ORDER: tuple[Mutant, ...] = (
         "waiting.popleft()",
         "waiting.pop()",
         "Messages that wait are handed out in the wrong order.",
+        HISTORIES,
+    ),
+    partition(
+        "put-down-behind",
+        "backlog",
+        "extendleft(reversed(messages))",
+        "extend(messages)",
+        "What was put down waits behind what arrived after it.",
+        PARTITION + "test_core.py",
+    ),
+    partition(
+        "put-down-uncounted",
+        "acks",
+        "        self.delivered -= count\n",
+        "",
+        "What was put down is waited for, though nobody works it.",
         HISTORIES,
     ),
     partition(

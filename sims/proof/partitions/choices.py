@@ -63,6 +63,7 @@ def _settling(stage: Stage) -> Iterator[Choice]:
             yield f"stay {tag}", partial(stage.stay, tag)
     if max(stage.taken, default=0) in stage.open:
         yield "give back", stage.give_back
+        yield "put down", stage.put_down
 
 
 def _illegal(stage: Stage) -> Iterator[Choice]:

@@ -377,12 +377,15 @@ class Handover:
         self._do(reader, reader.core.drain(finish_buffer=True))
 
     def _cut_short(self, reader: Reader) -> None:
-        """Half of the time to the deadline is over: what was not begun goes back."""
-        reader.stopping = True
+        """Half of the time to the deadline is over: what was not begun waits here, or, by key, goes back."""
         if reader.burst:
-            count = len(reader.burst)
-            self._forget(reader, reader.burst)
-            self._do(reader, reader.core.give_back(count))
+            messages = self._forget_burst(reader)
+            self._do(reader, reader.core.drain(finish_buffer=True))
+            self._do(reader, reader.core.put_down(messages))
+        self._begin_no_more(reader)
+
+    def _begin_no_more(self, reader: Reader) -> None:
+        reader.stopping = True
         self._close_order(reader)
         self._end_slots(reader)
 
@@ -390,10 +393,10 @@ class Handover:
         for item in reader.order.clear() if reader.order is not None else ():
             self._put_back(reader, item.tag)
 
-    def _forget(self, reader: Reader, tags: list[int]) -> None:
-        for tag in tags:
-            del reader.taken[tag]
-        reader.burst = []
+    def _forget_burst(self, reader: Reader) -> list[int]:
+        """The messages that were taken, and not begun."""
+        burst, reader.burst = reader.burst, []
+        return [reader.taken.pop(tag) for tag in burst]
 
     def _keep(self, reader: Reader) -> None:
         reader.asked, reader.kept = False, not reader.given_up
@@ -411,7 +414,9 @@ class Handover:
     def _give_up(self, reader: Reader) -> None:
         """Nothing more is begun. What was not begun goes back, and what is open is waited for, but not for ever."""
         reader.given_up, reader.kept = True, False
-        self._cut_short(reader)
+        if reader.burst:
+            self._do(reader, reader.core.give_back(len(self._forget_burst(reader))))
+        self._begin_no_more(reader)
 
     def _time_out(self, reader: Reader) -> None:
         reader.aborted = True
@@ -430,7 +435,7 @@ class Handover:
         unfinished = {reader.taken[tag] for tag in (*reader.running, *reader.held)}
         self._it.repeatable |= self._unsettled() if self._scope.is_stream else unfinished
         reader.stopping = True
-        self._forget(reader, reader.burst)
+        self._forget_burst(reader)
         self._do(reader, reader.core.abort())
         self._close_order(reader)
 
@@ -530,7 +535,7 @@ class Handover:
         require(not (reader.served or reader.has_lock), "it ends, and what was prefetched is not back")
         reader.end = "closed" if end.error is None else "lost"
         reader.stopping = True
-        self._forget(reader, reader.burst)
+        self._forget_burst(reader)
         for tag in reader.held:
             del reader.taken[tag]
         reader.held = []

@@ -8,6 +8,7 @@ order of events is a sequence of choices (`choices.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import attrs
@@ -255,10 +256,24 @@ class Stage:
 
     def give_back(self) -> None:
         """The last one taken."""
+        self._let_last_go(partial(self.core.give_back, 1))
+
+    def _let_last_go(self, event: Callable[[], Sequence[Any]]) -> None:
         self._freeze()
         self.open.discard(max(self.taken))
         self.kept.add(max(self.taken))
-        self.do(self.core.give_back(1))
+        self.do(event())
+
+    def put_down(self) -> None:
+        """The last one taken, which waits if it may still go on."""
+        last = max(self.taken)
+        if not self._is_finishing:
+            self._let_last_go(partial(self.core.put_down, [self.taken[last]]))
+            return
+        message = self.taken.pop(last)
+        self.open.discard(last)
+        self._freeze()
+        self.do(self.core.put_down([message]))
 
     def must_refuse(self, event: Callable[[], object]) -> None:
         before = state_of(self.core)

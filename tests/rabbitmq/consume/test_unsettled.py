@@ -126,6 +126,41 @@ async def test_a_partition_that_is_kept_late_goes_on(here: Place) -> None:
         assert len(it.seen.bodies) == 20
 
 
+@pytest.mark.parametrize("queue_type", ["quorum", "stream"])
+@pytest.mark.parametrize("paused", [False, True])
+async def test_what_waits_for_room_or_is_put_off_does_not_keep_a_partition_from_going_on(
+    here: Place, queue_type: Any, *, paused: bool
+) -> None:
+    """It was not begun, so that it is handed out afterwards; and what the program has in hand does not come again."""
+    options: dict[str, Any] = {} if paused else {"max_in_flight_per_partition": 3}
+    held: dict[str, list[Delivery]] = defaultdict(list)
+    seen = Seen()
+
+    async def handle(it: Delivery) -> None:
+        seen.note(it)
+        held[it.queue].append(it)
+        if paused and len(seen.bodies) <= 6 and len(held[it.queue]) == 3:
+            member.pause(it.queue)
+
+    with new_topic(here.amqp_url, 2, queue_type) as topic:
+        for partition in range(2):
+            here.publish(topic, *range(8), partition=partition)
+        member = here.member(topic, handle, ack="manual", **options, **FIRST)
+        async with member:
+            await seen.wait(6)
+            async with asked_back(here, topic, member):
+                ...
+            member.resume()
+            while len(seen.bodies) < 16 or any(held.values()):
+                for name in topic.queue_names:
+                    while held[name]:
+                        member.ack(held[name].pop(0))
+                await anyio.sleep(0.01)
+        assert len(seen.bodies) == 16
+        if queue_type == "quorum":
+            assert not any(ready_messages(here.amqp_url, topic.queue_names).values())
+
+
 async def test_what_a_lost_channel_brought_does_not_keep_a_partition_from_going_on(here: Place) -> None:
     """It is kept after all, and what was open comes again."""
     with new_topic(here.amqp_url, 2) as topic:

@@ -351,6 +351,35 @@ def test_a_partition_that_is_kept_goes_on_with_what_was_held(finish_buffer: bool
     assert [*core.drain()] == [act.Turn(), act.Drained()]
 
 
+def test_what_was_put_down_is_the_first_to_be_handed_out_again() -> None:
+    """It waits before what arrived behind it. If the partition is not kept, the close returns it."""
+    core = working(1)
+    core.message(2, 0)
+    core.message(3, 0)
+    core.message(4, 0)
+    core.drain(finish_buffer=True)
+    assert core.take(2) == [2, 3]
+    assert core.put_down([2, 3]) == ()
+    assert core.take() == []
+    core.go_on()
+    assert core.take() == [2, 3, 4]
+    core.drain(finish_buffer=True)
+    core.done(1)
+    core.done(2)
+    assert core.put_down([3, 4]) == (act.Drained(),)
+    with pytest.raises(IllegalTransition, match="going on cannot happen"):
+        core.go_on()
+
+
+def test_what_is_put_down_by_a_partition_that_cannot_go_on_is_given_back() -> None:
+    core = working(2)
+    core.drain(finish_buffer=True)
+    core.settle(1, Outcome.PUT_BACK)
+    core.release()
+    assert core.put_down([2]) == (act.Drained(),)
+    assert core.take() == []
+
+
 def drained(core: PartitionCore) -> None:
     core.done(1)
 

@@ -40,10 +40,10 @@ class Finish:
         if worker.is_kept():  # its channel was lost; or half of the time was over, and then it was kept
             await worker.end_slots()
             return await self._go_on()
-        if put_off := worker.take_put_off():
-            consumer.give_back(put_off)
         drained = consumer.drain(finish_buffer=True)
+        self._put_down()
         await self._work_arrived(drained, start_soon)
+        self._put_down()
         if worker.is_kept() and worker.go_on(consumer):  # beside handlers that run
             return True
         await worker.end_slots()
@@ -58,6 +58,10 @@ class Finish:
         await self._worker.close_old()
         return False
 
+    def _put_down(self) -> None:
+        if put_off := self._worker.take_put_off():
+            self._consumer.put_down(put_off)
+
     async def _work_arrived(self, drained: Future[None], start_soon: StartSoon) -> None:
         worker, consumer, by_key = self._worker, self._consumer, self._worker.by_key
         while worker.is_finishing and not drained.done():
@@ -70,9 +74,7 @@ class Finish:
                     break
                 by_key.open_slots(start_soon)
                 await worker.wait(_least(by_key.next_in, worker.revocation.hear_deadline()))
-            elif deliveries:
-                await worker.handle(consumer, deliveries)
-            else:
+            elif not deliveries or not await worker.handle(consumer, deliveries):
                 break
 
     async def _wait_settled(self, drained: Future[None]) -> None:

@@ -319,17 +319,27 @@ class PartitionWorker:
             await self.wait_while(lambda: self.by_key is not None and not self.by_key.is_idle)
             self.by_key.raise_failure()
 
-    async def handle(self, consumer: PartitionConsumer, deliveries: list[Delivery]) -> None:
+    async def handle(self, consumer: PartitionConsumer, deliveries: list[Delivery]) -> bool:
+        """Returns whether all of them are done with."""
         try:
             finished = await self.partitions.handle(deliveries, self)
         finally:
             self.slot.watch.idle()
         if finished == len(deliveries):
-            return
-        if (self.tenure.paused or self._doubted) and self._may_go_on and not self.stopping:
+            return True
+        if self._may_begin_later:
             self._put_off = deliveries[finished:]
         else:
             consumer.give_back(len(deliveries) - finished)
+        return False
+
+    @property
+    def _may_begin_later(self) -> bool:
+        """Whether what was taken, and is not begun, is worked once the partition is resumed, sure, or kept after all."""
+        if self._given_up is not None or self._lost is not None or self._aborted:
+            return False
+        is_paused = (self.tenure.paused or self._doubted) and self._may_go_on and not self.stopping
+        return is_paused or not self.tenure.active
 
     async def _watch_for_end(self) -> None:
         try:
@@ -371,10 +381,10 @@ class PartitionWorker:
         """Whether it is uncertain that the partition is still held."""
         return self._doubted
 
-    def take_put_off(self) -> int:
-        """How many messages were taken, and are not begun: they return to the queue."""
+    def take_put_off(self) -> list[Delivery]:
+        """What was taken, and is not begun."""
         put_off, self._put_off = self._put_off, []
-        return len(put_off)
+        return put_off
 
     def go_on(self, consumer: PartitionConsumer) -> bool:
         """Continues on a channel whose partition is kept after all; False if that takes another one."""

@@ -68,6 +68,14 @@ class AckTracker:
         """The next `count` messages were handed out."""
         self.delivered += count
 
+    def take_back(self, count: int) -> bool:
+        """The last `count` messages were not handed out after all. False if any of them is not open any more."""
+        last = range(self.delivered - count + 1, self.delivered + 1)
+        if not all(self.is_open(tag) for tag in last):
+            return False
+        self.delivered -= count
+        return True
+
     def give_back(self, count: int) -> None:
         """The last `count` messages will not be worked: those that are still open are redelivered.
 

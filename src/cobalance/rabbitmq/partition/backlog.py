@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -73,6 +74,13 @@ class Backlog:
         self._armed = not count
         self.acks.deliver(count)
         return [waiting.popleft() for _ in range(count)]
+
+    def take_back(self, messages: Sequence[Any]) -> bool:
+        """The last messages taken wait again, first in line. False if any of them is not open any more."""
+        is_open = self.acks.take_back(len(messages))
+        if is_open:
+            self._waiting.extendleft(reversed(messages))
+        return is_open
 
     def settle(self, tag: int, outcome: Outcome) -> bool:
         """Records what became of a message. Returns whether so many are finished that acks are due."""

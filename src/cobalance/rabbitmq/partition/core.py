@@ -95,6 +95,13 @@ class PartitionCore(Opening):
         count = self.acks.done_up_to(tag, besides=besides)
         return count, (*self.flush_soon(), *self._settled(due=False))
 
+    def put_down(self, messages: Sequence[Any]) -> Actions:
+        """The last messages taken were not begun: they wait for it to go on. If it cannot, they are given back."""
+        if not (self._is_finishing and self.backlog.take_back(messages)):
+            return self.give_back(len(messages))
+        self.backlog.hold(everything=True)
+        return self._report_drained()
+
     def give_back(self, count: int) -> Actions:
         """The last messages taken will not be worked: the close returns those that are open to the queue."""
         self._step(Step.DRAIN)

@@ -141,6 +141,10 @@ class PartitionConsumer:
         with self._lock:
             return self._core.take(most)
 
+    def put_down(self, deliveries: Sequence[Delivery]) -> None:
+        """The last messages taken were not begun: they wait for it to go on. If it cannot, they are given back."""
+        self._handle(self._core.put_down, deliveries)
+
     def give_back(self, count: int) -> None:
         """The last `count` messages taken will not be worked: the close returns those that are open to the queue."""
         self._handle(self._core.give_back, count)
