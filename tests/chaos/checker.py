@@ -1,8 +1,8 @@
 """Judges a history. The anomalies have the names of Jepsen's Kafka tests, where those have one.
 
-The rules are stricter than there: within a tenure, messages come one after the other, without a gap; from one tenure to
-the next nothing is ever skipped; and a message is repeated only where something went wrong before it was acknowledged:
-its holder was killed, frozen or cut off, or the tenure did not end as planned.
+The rules are stricter than there: within a tenure, messages of a partition, or of a key, come one after the other,
+without a gap; from one tenure to the next nothing is ever skipped; and a message is repeated only where something went
+wrong before it was acknowledged: its holder was killed, frozen or cut off, or the tenure did not end as planned.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ Name = Literal[
     "nonmonotonic-poll",
     "int-poll-skip",
     "poll-skip",
+    "side-by-side",
     "inconsistent-offsets",
     "overlap",
     "token-fell",
@@ -44,6 +45,7 @@ MEANINGS: dict[Name, str] = {
     "nonmonotonic-poll": "a message came for the first time after a later one of its partition, in another tenure",
     "int-poll-skip": "within a tenure, a message was passed over, and it came later or never",
     "poll-skip": "between two tenures, a message was passed over",
+    "side-by-side": "within a tenure, a message was begun before the one before it had ended",
     "inconsistent-offsets": "one offset of a stream showed two messages, or one message had two offsets",
     "overlap": "two processes worked one partition at the same time, neither of them frozen or killed",
     "token-fell": "a later tenure of a partition has no higher token, or one token had two holders",
@@ -103,7 +105,9 @@ def judge(history: History) -> Verdict:
     anomalies = [*_writes(history), *_commits(history), *_tokens(by_partition)]
     excused = 0
     for runs in by_partition.values():
-        anomalies += _order(runs)
+        for ordered in _by_key(runs):
+            anomalies += _order(ordered)
+            anomalies += _side_by_side(ordered)
         anomalies += _overlaps(runs, excuses)
         again = list(repeats(runs))
         guilty = [pair for pair in again if not excuses.repeat(*pair)]
@@ -140,8 +144,22 @@ def _writes(history: History) -> Iterator[Anomaly]:
 # -- order -------------------------------------------------------------------------------------------------------------
 
 
+def _by_key(runs: Sequence[HandlerRun]) -> Iterable[list[HandlerRun]]:
+    """The runs that are to be in order: those of a partition, or of each of its keys."""
+    by_key: dict[str, list[HandlerRun]] = defaultdict(list)
+    for it in runs:
+        by_key[it.message.key].append(it)
+    return by_key.values()
+
+
+def _side_by_side(runs: Sequence[HandlerRun]) -> Iterator[Anomaly]:
+    for earlier, later in pairwise(runs):
+        if earlier.token == later.token and _end(earlier) > later.begun_ns:
+            yield Anomaly(name="side-by-side", text=f"{earlier} and {later}")
+
+
 def _order(runs: Sequence[HandlerRun]) -> Iterator[Anomaly]:
-    """The order within one partition, by the beginnings of runs."""
+    """The order within one partition, or key, by the beginnings of runs."""
     handed_out = sorted({it.message for it in runs})
     position = {message: number for number, message in enumerate(handed_out)}
     seen: set[NumberedMessage] = set()

@@ -33,7 +33,7 @@ class Committing:
     """What a member does with a message, and after it."""
 
     def __init__(self, job: MemberJob, diary: Diary) -> None:
-        self._diary = diary
+        self._diary, self._by_key = diary, job.order == "key"
         self._handled: Counter[str] = Counter()
         self.member = LabMember(job, diary, self._work, self._count)
 
@@ -46,7 +46,7 @@ class Committing:
     async def _count(self, delivery: Delivery, message: NumberedMessage) -> None:
         self._handled[delivery.queue] += 1
         if self._handled[delivery.queue] % COMMIT_EVERY == 0:
-            await self._commit(delivery, _position(delivery, message))
+            await self._commit(delivery, self._position(delivery, message))
 
     async def _dawdle(self, delivery: Delivery, message: NumberedMessage) -> None:
         """Keeps working until it is told to hurry. Once its partition is revoked, it stores its progress so far: one
@@ -61,8 +61,20 @@ class Committing:
         while not (self._diary.path.parent / message.order).exists() and time.monotonic() < until:
             tenure = self.member.group.tenures.get(delivery.queue)
             if tenure is not None and not tenure.active:
-                await self._commit(delivery, _position(delivery, message) - 1)
+                await self._commit(delivery, self._position(delivery, message, begun=True))
             await anyio.sleep(SLOW_COMMIT_MS / 1000)
+
+    def _position(self, delivery: Delivery, message: NumberedMessage, *, begun: bool = False) -> int:
+        """Queues have no offsets; numbers rise with every message of a partition, and the clock rises where they do not.
+
+        By key, what is below an offset may be unfinished: the one that the group has committed is stored once more.
+        """
+        if not self._by_key:
+            return (message.number if delivery.offset is None else delivery.offset) - begun
+        if delivery.offset is None:
+            return time.monotonic_ns() // 1_000_000
+        tenure = self.member.group.tenures.get(delivery.queue)
+        return -1 if tenure is None or tenure.committed is None else max(-1, tenure.committed)
 
     async def _commit(self, delivery: Delivery, position: int) -> None:
         """Redis may be out of reach, and ownership gone: neither fails the message."""
@@ -75,11 +87,6 @@ class Committing:
                 return
             else:
                 self._diary.note("committed", delivery.queue, delivery.token, position)
-
-
-def _position(delivery: Delivery, message: NumberedMessage) -> int:
-    """Queues have no offsets; numbers rise with every message of a partition."""
-    return message.number if delivery.offset is None else delivery.offset
 
 
 def _let_clock_be_stopped() -> None:

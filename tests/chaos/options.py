@@ -6,6 +6,7 @@ from typing import Literal
 
 import attrs
 
+from cobalance.rabbitmq.consume.key_settings import Order
 from cobalance.settings import GroupSettings
 
 Kind = Literal["classic", "quorum", "stream"]
@@ -34,6 +35,9 @@ HANDLER_MS = (2.0, 12.0)
 SLOW_MS = 60_000
 """A handler that dawdles does so until the file exists that its message names, but never for longer than this."""
 
+KEYS = 5
+"""Keys of each partition, if messages are ordered by key."""
+
 PREFETCH = 10
 SLOW_COMMIT_MS = 50
 COMMIT_EVERY = 5
@@ -60,4 +64,6 @@ class Options:
     """How long faults go on; every kind of fault happens at least once, however short this is."""
     partitions: int = 8
     members: int = 3
+    order: Order = "partition"
+    """By key, each partition has several keys, whose messages are handled side by side."""
     management: bool = False

@@ -8,11 +8,12 @@ import time
 from collections import Counter
 from concurrent.futures import Future
 
-from tests.chaos.options import HANDLER_MS, RATE, SLOW_MS
+from tests.chaos.options import HANDLER_MS, KEYS, RATE, SLOW_MS
 
 from cobalance.errors import CobalanceError
-from cobalance.lab.load import key_of_each
+from cobalance.lab.load import keys_of_each
 from cobalance.lab.message import NumberedMessage
+from cobalance.rabbitmq.consume.key_settings import Order
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.publish.publisher import Publisher
 
@@ -28,9 +29,9 @@ class Load:
     with new messages. Confirmed messages must be processed; others may be.
     """
 
-    def __init__(self, url: str, topic: Topic) -> None:
-        self._url, self._topic = url, topic
-        self._keys = key_of_each(topic)
+    def __init__(self, url: str, topic: Topic, order: Order) -> None:
+        self._url, self._topic, self._by_key = url, topic, order == "key"
+        self._keys = keys_of_each(topic, KEYS if self._by_key else 1)
         self._numbers: Counter[str] = Counter()
         self._slow: list[str] = []
         self._order = ""
@@ -77,11 +78,13 @@ class Load:
     def _one(self, publisher: Publisher, count: int) -> tuple[NumberedMessage, Future[int]]:
         is_slow = bool(self._slow)
         queue = self._slow.pop() if is_slow else self._topic.queue_names[count % self._topic.partitions]
-        self._numbers[queue] += 1
+        key = random.choice(self._keys[queue])
+        ordered = key if self._by_key else queue
+        self._numbers[ordered] += 1
         handle_ms = SLOW_MS if is_slow else random.uniform(*HANDLER_MS)
-        message = NumberedMessage(queue, self._numbers[queue], handle_ms, self._order if is_slow else "")
+        message = NumberedMessage(ordered, self._numbers[ordered], handle_ms, self._order if is_slow else "")
         self.attempted.add(message)
-        return message, publisher.publish(self._keys[queue], message.body(), wait=False)
+        return message, publisher.publish(key, message.body(), wait=False)
 
     def _take_confirmed(
         self, sent: list[tuple[NumberedMessage, Future[int]]]

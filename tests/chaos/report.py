@@ -8,13 +8,13 @@ from tests.chaos.checker import MEANINGS, Name, Verdict
 from tests.chaos.options import Options
 
 SHOWN = 5
-ORDER: tuple[Name, ...] = ("int-nonmonotonic-poll", "nonmonotonic-poll", "int-poll-skip", "poll-skip")
+ORDER: tuple[Name, ...] = ("int-nonmonotonic-poll", "nonmonotonic-poll", "int-poll-skip", "poll-skip", "side-by-side")
 JOURNALLED = ("granted", "released", "forced", "expired", "abandoned", "cancelled", "claimed", "recovered")
 
 
 def lines(options: Options, verdict: Verdict, missing: Sequence[str]) -> Iterator[str]:
     """The verdict, with the command that replays it."""
-    yield f"{options.kind}, {options.servers}: {verdict.published:,} messages confirmed, {verdict.processed:,} processed, {verdict.tenures} tenures"
+    yield f"{options.kind}, {options.servers}, by {options.order}: {verdict.published:,} messages confirmed, {verdict.processed:,} processed, {verdict.tenures} tenures"
     yield f"  duplicates that faults explain: {verdict.duplicates_excused}"
     yield "  faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(verdict.troubles.items()))
     yield "  journal: " + ", ".join(f"{kind} {verdict.journal[kind]}" for kind in JOURNALLED)
@@ -35,7 +35,8 @@ def is_valid(verdict: Verdict, missing: Sequence[str]) -> bool:
 
 def command(options: Options) -> str:
     """The command that replays the run. The seed determines only the plan, not the timing."""
-    return f'make chaos ARGS="--servers {options.servers} --kind {options.kind} --seed {options.seed} --seconds {options.seconds:g}"'
+    chosen = f"--servers {options.servers} --kind {options.kind} --order {options.order} --seed {options.seed}"
+    return f'make chaos ARGS="{chosen} --seconds {options.seconds:g}"'
 
 
 HEADER = (
@@ -47,7 +48,7 @@ HEADER = (
 def row(options: Options, verdict: Verdict) -> str:
     """A row of the README's table."""
     cells = (
-        options.kind,
+        options.kind + (" by key" if options.order == "key" else ""),
         options.servers,
         f"{options.seconds / 60:.0f} min",
         str(sum(verdict.troubles.values())),

@@ -30,7 +30,7 @@ class Performance:
 
     def __init__(self, options: Options, stage: ChaosStage) -> None:
         self.options, self.stage = options, stage
-        self.load = Load(stage.rabbitmq.url, stage.topic)
+        self.load = Load(stage.rabbitmq.url, stage.topic, options.order)
         self._random = Random(options.seed)
         self._faults = faults_of(options.servers)
         self._troubles: list[Trouble] = []

@@ -76,6 +76,7 @@ class ChaosStage(Stage):
                 settings=SETTINGS,
                 member=MemberSettings(drain_timeout_ms=10_000),
                 prefetch=PREFETCH,
+                order=options.order,
                 are_streams=options.kind == "stream",
             )
             topic = Topic(NAME, options.partitions, options.kind)

@@ -16,12 +16,13 @@ LONG = pytest.mark.long_campaign
     "options",
     [
         Options(kind="classic"),
+        Options(kind="quorum", order="key"),
         Options(kind="stream", servers="redis-sentinel"),
         pytest.param(Options(kind="classic", servers="redis-cluster"), marks=LONG),
         pytest.param(Options(kind="quorum", servers="rabbitmq-cluster"), marks=LONG),
         pytest.param(Options(kind="stream", servers="rabbitmq-cluster"), marks=LONG),
     ],
-    ids=lambda it: f"{it.servers}-{it.kind}",
+    ids=lambda it: f"{it.servers}-{it.kind}-by-{it.order}",
 )
 def test_everything_goes_wrong_once(options: Options) -> None:
     """No message is lost, skipped, reordered or repeated without a reason, and every fault really happened."""

@@ -75,6 +75,7 @@ FLAWS: dict[str, History] = {
     "nonmonotonic-poll": history((handling(2, 1), handling(1, 2, process="b", token=2))),
     "int-poll-skip": history((handling(1, 1), handling(3, 2), handling(2, 3))),
     "poll-skip": history((handling(1, 1), handling(3, 2, process="b", token=2), handling(2, 3, process="b", token=2))),
+    "side-by-side": history((handling(1, 1), handling(2, 1.05))),
     "inconsistent-offsets": history((handling(1, 1, offset=9), handling(2, 2, offset=9))),
     "overlap": history((handling(1, 1), handling(2, 1.05, process="b", token=2))),
     "token-fell": history((handling(1, 1, token=2), handling(2, 2, process="b", token=1))),

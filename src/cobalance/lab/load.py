@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -92,9 +93,16 @@ class LoadPublisher:
 
 def key_of_each(topic: Topic) -> dict[str, str]:
     """Partition queue → a routing key that leads there."""
-    keys: dict[str, str] = {}
-    number = 0
-    while len(keys) < topic.partitions:
-        keys.setdefault(topic.queue_names[topic.partition_of(f"key-{number}")], f"key-{number}")
-        number += 1
+    return {queue: key for queue, (key,) in keys_of_each(topic, 1).items()}
+
+
+def keys_of_each(topic: Topic, count: int) -> dict[str, list[str]]:
+    """Partition queue → so many routing keys that lead there."""
+    keys: dict[str, list[str]] = {name: [] for name in topic.queue_names}
+    for number in itertools.count():
+        queue = topic.queue_names[topic.partition_of(f"key-{number}")]
+        if len(keys[queue]) < count:
+            keys[queue].append(f"key-{number}")
+        elif all(len(it) == count for it in keys.values()):
+            break
     return keys
