@@ -346,6 +346,8 @@ class Holdings:
     def take_releases(self, *, park: bool) -> list[ReleaseItem]:
         """Takes what has ended and is to be released now. ``park`` keeps finished ones for the rejoin grace period."""
         index = self._filed()
+        if not index.given_up and (park or not index.finished):
+            return []
         ended = list(islice(chain(index.given_up.values(), () if park else index.finished.values()), RELEASES_A_CALL))
         for held in ended:
             self._touch(held.resource)

@@ -157,7 +157,7 @@ class S6(Check):
         nothing_new = self._kept is not None and not self._changes and not self._uncountable
         if nothing_new and self._revoked and self.world.settings.mode != "eager" and self._equal():
             self.broken(f"{self._revoked} resources move although nobody came or went")
-        is_being_freed = any(it.owner not in ledger.members for it in ledger.resources.values() if it.owner)
+        is_being_freed = not ledger.kept.keys() <= ledger.members.keys()  # besides what is pending
         if nothing_new or ledger.pending or ledger.free or ledger.recovering or is_being_freed:
             return
         kept = {member: ledger.kept[member] for member, status in ledger.members.items() if status == "active"}
