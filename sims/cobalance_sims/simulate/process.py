@@ -157,6 +157,7 @@ class Process:
     def stop(self, *, remain: bool = False) -> None:
         """SIGTERM: asks it to leave gracefully."""
         self.world.log(self, "is asked to leave" + (" and come back" if remain else ""))
+        self.world.watch.asked_to_leave(self)
         self.deliver(ev.StopAsked(remain))
 
     def commit(self, resource: str, offset: int) -> int:

@@ -92,8 +92,14 @@ class Checkers:
     def committed(self, process: Process, asked: tuple[str, int, int], outcome: CommitOutcome) -> None:
         self._tell("committed", process, asked, outcome)
 
+    def process_started(self, process: Process) -> None:
+        self._tell("process_started", process)
+
     def joined(self, process: Process) -> None:
         self._tell("joined", process)
+
+    def asked_to_leave(self, process: Process) -> None:
+        self._tell("asked_to_leave", process)
 
     def died(self, process: Process) -> None:
         self._tell("died", process)

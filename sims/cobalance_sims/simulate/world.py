@@ -134,6 +134,7 @@ class World:
         process = Process(self, f"p{self._born}", member, settings or self.settings, kind, wants=wants)
         self.log(process, "starts" + (f" as {instance}" if instance else ""))
         self.enter(process, self.list_version if wants is None else 1, process.names)
+        self.watch.process_started(process)
         return process
 
     def enter(self, process: Process, version: int, names: tuple[str, ...]) -> None:

@@ -37,14 +37,26 @@ def outcome_of(events: Sequence[Event], run: str, warm_ms: int, *, ended_at_ms: 
         warm_ms: how long a group takes to settle. It counts only if the events begin with the group.
         ended_at_ms: end of the observation; by default the last event.
     """
-    plain = [it._replace(unacked=None, silent_since_ms=None, alive=None) for it in events if it.kind != "gap"]
+    plain = _plain(events)
     begun, ended = plain[0].at_ms, ended_at_ms or plain[-1].at_ms
-    whole = fold(plain, run, JOURNAL, RunFacts(begun, ended)).outcome_dict()
     if plain[0].seq != 1:
-        return whole
-    settled = begun + min(warm_ms, (ended - begun) // MOST_OF_IT)
-    before = fold([it for it in plain if it.at_ms < settled], run, JOURNAL, RunFacts(begun, settled)).outcome_dict()
-    return _without(whole, before)
+        return _until(plain, run, ended)
+    return outcome_between(plain, run, begun + min(warm_ms, (ended - begun) // MOST_OF_IT), ended)
+
+
+def outcome_between(events: Sequence[Event], run: str, from_ms: int, to_ms: int) -> Outcome:
+    """What a journal of these events shows of a part of its time; what was before tells who owned what."""
+    plain = [it for it in _plain(events) if it.at_ms <= to_ms]
+    return _without(_until(plain, run, to_ms), _until([it for it in plain if it.at_ms < from_ms], run, from_ms))
+
+
+def _plain(events: Sequence[Event]) -> list[Event]:
+    return [it._replace(unacked=None, silent_since_ms=None, alive=None) for it in events if it.kind != "gap"]
+
+
+def _until(events: Sequence[Event], run: str, to_ms: int) -> Outcome:
+    begun = events[0].at_ms if events else to_ms
+    return fold(events, run, JOURNAL, RunFacts(begun, to_ms)).outcome_dict()
 
 
 def _without(whole: Outcome, before: Outcome) -> Outcome:

@@ -46,12 +46,13 @@ def check(calibration: Calibration, observed: Sequence[Outcome], predicted: Sequ
     sentences, said = [], set[str]()
     for it in differing(found):
         blame = _blame(it, calibration)
-        sentences.append(f"{_difference(it)} To blame: {'the same' if blame in said else blame}.")
+        sentences.append(f"{difference(it)} To blame: {'the same' if blame in said else blame}.")
         said.add(blame)
     return Check(comparisons=found, runs=len(predicted), mismatches=sentences)
 
 
-def _difference(it: Comparison) -> str:
+def difference(it: Comparison) -> str:
+    """A sentence for a figure that differs."""
     name = words(it.name)
     return f"{name[0].upper()}{name[1:]}: the journal shows {_observed(it)} {it.unit}, the churn {it.predicted}."
 

@@ -73,8 +73,14 @@ class Check:
     def committed(self, process: Process, asked: tuple[str, int, int], outcome: CommitOutcome) -> None:
         """A user's commit (resource, token, offset) was answered."""
 
+    def process_started(self, process: Process) -> None:
+        """A process was started, and is about to join."""
+
     def joined(self, process: Process) -> None:
         """A member's join was answered."""
+
+    def asked_to_leave(self, process: Process) -> None:
+        """A process was asked to leave."""
 
     def died(self, process: Process) -> None:
         """A process was killed."""
