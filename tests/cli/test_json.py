@@ -17,8 +17,8 @@ from cobalance.errors import TopicMissing
 from cobalance.rabbitmq import delete_topic
 from cobalance.settings import GroupSettings
 
-SERVE = {"consume", "dashboard", "metrics"}
-"""They answer over HTTP while they run; `consume` ends with an exit code."""
+SERVE = {"consume", "dashboard", "metrics", "sims agent"}
+"""They answer over HTTP, or a replay, while they run; `consume` and `sims agent` end with an exit code."""
 
 
 def commands(of: App, *path: str) -> Iterator[tuple[str, set[str]]]:

@@ -233,6 +233,8 @@ _VERBS = (
         "calibrate",
         "tune",
         "verify",
+        "agent",
+        "replay",
         "report",
         "speed",
         "scenarios",

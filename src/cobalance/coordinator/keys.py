@@ -86,6 +86,13 @@ def queues_key(prefix: str, period: int) -> str:
     return _key(prefix, "queues", f"worked-by:{period}")
 
 
+def replay_key(group: str, prefix: str = DEFAULT_PREFIX) -> str:
+    """A stream of what a replay orders and its agents report (``cobalance sims replay``), which says how long it lives.
+    Group scripts do not touch it.
+    """
+    return _key(prefix, group, "replay")
+
+
 def groups_pattern(prefix: str = DEFAULT_PREFIX) -> str:
     """A glob pattern for one key of each group. Braces are literal in Redis's glob syntax."""
     return _key(prefix, "*", "state")

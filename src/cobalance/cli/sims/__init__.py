@@ -12,6 +12,8 @@ COMMANDS = {
     "calibrate": "Fit churn, drain and handler times to what a group did.",
     "tune": "Recommend timeouts for a churn and your preferences.",
     "verify": "Tell whether new settings did what was promised of them.",
+    "agent": "Start members of a group for replays, and do to them what a replay orders.",
+    "replay": "Replay a churn against a group of yours, and compare what came of it with the prediction.",
     "report": "Draw a sweep, a journal or a recommendation as one HTML page.",
 }
 
