@@ -161,7 +161,7 @@ class Agent:
             process = self._carry_out(post)
         except (Declined, UsageError) as why:
             self._say(f"declines {post.text('verb')} {post.text('name')}: {why}")
-            self._tell("declined", order=order, why=str(why))
+            self._tell("declined", replay=post.sender, order=order, why=str(why))
         else:
             self._report(order, post.text("verb"), process)
 
@@ -192,7 +192,7 @@ class Agent:
 
     def _report(self, order: int, verb: str, process: MemberProcess) -> None:
         self._say(f"{verb} {process.name} (process {process.pid})")
-        self._tell("done", order=order, verb=verb, name=process.name, pid=process.pid)
+        self._tell("done", replay=self._replay, order=order, verb=verb, name=process.name, pid=process.pid)
 
     # -- processes -----------------------------------------------------------------------------------------------------
 

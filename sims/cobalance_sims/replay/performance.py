@@ -135,7 +135,7 @@ class Performer:
         self._posts.write("begin")
         silent = self._await({"obeys", "refuses"}, REACHED_S, stop)
         if self._trouble or silent:
-            raise NotReady(self._trouble or f"The agent {min(silent)} does not answer.")
+            raise NotReady(f"No replay: {self._trouble or f'the agent {min(silent)} does not answer'}.")
         self._begun_ms, self._begun_at = self._posts.write("go"), time.monotonic()
 
     def _await(self, kinds: set[str], within_s: float, stop: Event | None = None) -> set[str]:
@@ -205,7 +205,7 @@ class Performer:
         else:
             target, words = self._targets[step.member], {}
         if step.verb == "freeze":
-            words = {"for_ms": self._plan.churn.length_ms - step.at_ms if step.for_ms is None else step.for_ms}
+            words = {"for_ms": step.for_ms or 0}
         self._posts.write("order", agent=target.agent, order=number, verb=step.verb, name=target.name, **words)
         self._ordered.append(step)
 
@@ -222,7 +222,7 @@ class Performer:
     # -- what agents say -----------------------------------------------------------------------------------------------
 
     def _hear(self, post: Post) -> None:
-        if post.sender not in self._stage.agents:
+        if post.sender not in self._stage.agents or post.text("replay") not in {"", self._posts.sender}:
             return
         self._heard_at[post.sender] = time.monotonic()
         if post.kind == "beat":
@@ -232,16 +232,12 @@ class Performer:
         elif post.kind == "declined":
             step = self._step_of(post)
             self._declined.append(f"{step.verb} {step.member}: {post.text('why')}" if step else post.text("why"))
-        elif post.kind == "ended":
-            self._trouble = (
-                f"{post.text('name')} of agent {post.sender} has ended by itself with {post.words.get('code')}"
-            )
-        elif post.kind == "refuses" and post.text("replay") == self._posts.sender:
-            self._trouble = f"The agent {post.sender} refuses: {post.text('why')}."
-        elif post.kind == "gone":
-            self._trouble = f"the agent {post.sender} has ended"
+        else:
+            self._trouble = self._trouble or _trouble(post)
 
     def _hear_beat(self, post: Post) -> None:
+        if self._begun_ms and not post.text("replay"):
+            self._trouble = self._trouble or f"the agent {post.sender} does not obey any more"
         self._alive[post.sender] = {
             label(post.sender, pid) for _, _, pid, state, _ in listed(post) if state != "frozen"
         }
@@ -262,3 +258,12 @@ class Performer:
         self._say(f"{at_ms / 1000:7.1f} s  {verb} {member} ({who})")
         if verb == "kill":
             self._watch.killed(who, post.at_ms)
+
+
+def _trouble(post: Post) -> str:
+    """Why a replay cannot go on after this post; "" if it can."""
+    if post.kind == "ended":
+        return f"{post.text('name')} of agent {post.sender} has ended by itself with {post.words.get('code')}"
+    if post.kind == "refuses":
+        return f"the agent {post.sender} refuses: {post.text('why')}"
+    return f"the agent {post.sender} has ended" if post.kind == "gone" else ""

@@ -8,7 +8,8 @@ by       kind, and what it says                                                 
 ======== ======================================================================================== =====================
 agent    ``beat``: ``replay`` (which it obeys), ``processes`` (name, slot, pid, state, age in ms) every second
 agent    ``obeys`` or ``refuses``: ``replay``, ``why``                                            after ``begin``
-agent    ``done``: ``order``, ``verb``, ``name``, ``pid``; ``declined``: ``order``, ``why``       after ``order``
+agent    ``done``: ``replay``, ``order``, ``verb``, ``name``, ``pid``                             after ``order``
+agent    ``declined``: ``replay``, ``order``, ``why``                                             after ``order``
 agent    ``ended``: ``name``, ``pid``, ``code``: a process ended that nobody had asked to         at once
 agent    ``restored``: ``replay``: as many processes as at first run, or start                    after ``end``
 agent    ``gone``                                                                                 at its end

@@ -122,7 +122,7 @@ def await_stage(
         resources = list(coordinator.resources())
         labels = {it.label: it for it in members if it.status == "active"}
         others = [it for it in members if it.label not in {target.label for target in targets}]
-        why = _unready(targets, labels, [] if allow_others else others, [it.status for it in resources])
+        why = unready(targets, labels, [] if allow_others else others, [it.status for it in resources])
         if not why:
             own = [labels[it.label] for it in targets]
             return Stage(targets=targets, members=[*own, *others], resources=len(resources))
@@ -130,9 +130,10 @@ def await_stage(
             raise NotReady(f"Group {coordinator.group} is not ready: {why}.")
 
 
-def _unready(
+def unready(
     targets: Sequence[Target], labels: dict[str, MemberRow], others: Sequence[MemberRow], statuses: Sequence[str]
 ) -> str:
+    """Why a replay cannot begin; "" if it can."""
     if not targets:
         return "no process of an agent runs"
     for it in targets:

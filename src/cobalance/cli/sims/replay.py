@@ -38,8 +38,9 @@ CODES: dict[ReplayOutcome, int] = {"as predicted": OK, "otherwise": REFUSED, "un
 
 LAG_EVERY_S = 2.0
 MORE_EXPIRIES = 5
-NOT_LONG_S = 30.0
-"""How long a group that nobody troubles may take to be ready, beside its timeouts."""
+SLACK_S = 5.0
+STARTS_S = 30.0
+"""How long processes that were started again may take to join."""
 
 EPILOGUE = """\
 Start the members of a group that is made for trials by `cobalance sims agent`, have them work, and look at the plan before it is
@@ -147,7 +148,8 @@ def replay(
         remark(f"warning: the churn does not do what its journal shows: {it}")
     with posts_of(group, new_name(), redis) as posts:
         scene = Scene(posts, Coordinator(posts.transport, group, key_prefix=redis.key_prefix), allow_others)
-        settings, stage = scene.coordinator.settings(), scene.look(NOT_LONG_S, threading.Event())
+        settings = scene.coordinator.settings()
+        stage = scene.look(2 * settings.session_timeout_ms / 1000 + SLACK_S, threading.Event())
         plan = piece.plan(source.churn, stage, settings)
         if not yes:
             return _show(plan, settings, stage, json=json)
@@ -192,7 +194,7 @@ class Scene:
         with signals_handled(lambda *_: (hurry if stop.is_set() else stop).set(), *ENDING):
             done = performer.perform(stop)
             remark("waiting until the group is as it was")
-            heal_s = (2 * settings.session_timeout_ms + settings.revocation_timeout_ms) / 1000 + NOT_LONG_S
+            heal_s = (2 * settings.session_timeout_ms + settings.revocation_timeout_ms) / 1000 + STARTS_S
             try:
                 self.look(heal_s, hurry)
             except CobalanceError as error:

@@ -1,0 +1,253 @@
+"""The agent of a replay, with processes that do nothing: whom it obeys, what it declines, and that nothing stays frozen."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from tests.cli_process import Running, running
+from tests.names import unique
+
+from cobalance.cli.exits import FAILED, OK
+from cobalance.coordinator.open import open_transport
+from cobalance_sims.replay import agent as agents
+from cobalance_sims.replay.agent import Agent, Program
+from cobalance_sims.replay.posts import Post, Posts
+
+TIMEOUT_S = 60
+SLEEP = ("sleep", "600")
+AGENT = "here/1"
+
+
+class Talk:
+    """One end of a group's stream, as a replay has it."""
+
+    def __init__(self, url: str, group: str, sender: str) -> None:
+        self.transport = open_transport(url)
+        self.posts = Posts(self.transport, group, sender)
+        self.posts.write("hello")
+
+    def order(self, verb: str, name: str, agent: str = AGENT, **more: Any) -> None:
+        self.posts.write("order", agent=agent, order=1, verb=verb, name=name, **more)
+
+    def hear(self, kind: str, is_it: Callable[[Post], bool] = lambda _: True) -> Post:
+        """Waits for such a post."""
+        until = time.monotonic() + TIMEOUT_S
+        while time.monotonic() < until:
+            for post in self.posts.read():
+                if post.kind == kind and is_it(post):
+                    return post
+        raise AssertionError(f"nobody said {kind}")
+
+    def declined(self) -> str:
+        """Waits until an order of this replay is declined; returns why."""
+        return self.hear("declined", lambda it: it.text("replay") == self.posts.sender).text("why")
+
+    def states(self) -> dict[str, str]:
+        """The processes of the next beat: name → state."""
+        self.posts.write("hello")
+        return {it[0]: it[3] for it in self.hear("beat").words["processes"]}
+
+    def until(self, states: dict[str, str]) -> None:
+        """Waits until these are the processes."""
+        until, found = time.monotonic() + TIMEOUT_S, self.states()
+        while found != states:
+            assert time.monotonic() < until, found
+            found = self.states()
+
+
+@pytest.fixture
+def group() -> str:
+    return unique("trial")
+
+
+@pytest.fixture
+def talk(redis_url: str, group: str) -> Iterator[Callable[[str], Talk]]:
+    """Begins to talk, under a name."""
+    made: list[Talk] = []
+
+    def begin(sender: str) -> Talk:
+        made.append(Talk(redis_url, group, sender))
+        return made[-1]
+
+    yield begin
+    for it in made:
+        it.transport.close()
+
+
+@pytest.fixture
+def agent(redis_url: str, group: str) -> Iterator[None]:
+    """An agent with two processes, in this process."""
+    with agent_of(redis_url, group):
+        yield
+
+
+@contextmanager
+def agent_of(redis_url: str, group: str) -> Iterator[None]:
+    stop, hurry = Event(), Event()
+    program = Program(command=SLEEP, processes=2, at_most=3)
+    with closing(open_transport(redis_url)) as transport:
+        it = Agent(Posts(transport, group, AGENT), program, lambda _: None)
+        thread = Thread(target=it.run, args=(stop, hurry))
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(TIMEOUT_S)
+            assert not thread.is_alive()
+
+
+@pytest.mark.usefixtures("agent")
+def test_it_does_what_its_replay_orders(talk: Callable[[str], Talk]) -> None:
+    """And has as many processes as at first when that ends, none of them frozen."""
+    replay = talk("r1")
+    replay.until({"m1": "running", "m2": "running"})
+    replay.posts.write("begin")
+    assert replay.hear("obeys").text("replay") == "r1"
+    replay.order("kill", "m1")
+    replay.order("freeze", "m2", for_ms=600_000)
+    replay.order("start", "r1-3", slot=3)
+    replay.hear("done", lambda it: it.text("verb") == "start")
+    replay.until({"m2": "frozen", "r1-3": "running"})
+    replay.posts.write("end")
+    resumed = replay.hear("done", lambda it: it.text("verb") == "resume")
+    assert resumed.text("name") == "m2"
+    replay.until({"m2": "running", "m1.1": "running"})
+
+
+@pytest.mark.usefixtures("agent")
+def test_a_freeze_ends_by_itself(talk: Callable[[str], Talk]) -> None:
+    """The agent counts its time, so that it ends whatever becomes of the replay."""
+    replay = talk("r1")
+    replay.until({"m1": "running", "m2": "running"})
+    replay.posts.write("begin")
+    replay.order("freeze", "m1", for_ms=200)
+    begun = replay.hear("done", lambda it: it.text("verb") == "freeze")
+    ended = replay.hear("done", lambda it: it.text("verb") == "resume")
+    assert ended.at_ms - begun.at_ms >= 190
+
+
+@pytest.mark.usefixtures("agent")
+def test_it_declines_what_is_not_for_it(talk: Callable[[str], Talk]) -> None:
+    """Orders of no replay or of another, about processes that it has not started, and more than it may run."""
+    replay, other = talk("r1"), talk("r2")
+    replay.until({"m1": "running", "m2": "running"})
+    other.order("kill", "m1")
+    assert "obeys no replay" in other.declined()
+    replay.posts.write("begin")
+    replay.hear("obeys")
+    other.posts.write("begin")
+    assert other.hear("refuses").text("why") == "it is in replay r1"
+    other.order("kill", "m1")
+    assert "obeys replay r1" in other.declined()
+    other.posts.write("end")
+    replay.order("kill", "m1", agent="elsewhere/1")  # not its business, so it says nothing
+    refused: tuple[tuple[str, str, dict[str, Any], str], ...] = (
+        ("kill", str(os.getpid()), {}, "it has no process"),
+        ("start", "m1", {"slot": 1}, "such a process already"),
+        ("start", "r1-3", {"slot": 4}, "no such slot"),
+        ("freeze", "m1", {"for_ms": 10**9}, "no such order"),
+        ("explode", "m1", {}, "no such order"),
+    )
+    for verb, name, more, says in refused:
+        replay.order(verb, name, **more)
+        assert says in replay.declined()
+    replay.order("start", "r1-3", slot=3)
+    replay.order("start", "r1-4", slot=3)
+    assert "3 processes at most" in replay.declined()
+    replay.until({"m1": "running", "m2": "running", "r1-3": "running"})
+
+
+@pytest.mark.usefixtures("agent")
+def test_a_silent_replay_is_over(talk: Callable[[str], Talk], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has frozen goes on, and what it has killed is started again."""
+    monkeypatch.setattr(agents, "SILENT_S", 1.0)
+    replay = talk("r1")
+    replay.until({"m1": "running", "m2": "running"})
+    replay.posts.write("begin")
+    replay.order("kill", "m1")
+    replay.order("freeze", "m2", for_ms=600_000)
+    assert replay.hear("restored").text("replay") == "r1"
+    replay.until({"m2": "running", "m1.1": "running"})
+
+
+@pytest.mark.usefixtures("agent")
+def test_a_process_that_ends_by_itself_is_reported(talk: Callable[[str], Talk]) -> None:
+    """So that a replay does not go on with a program that does not work."""
+    replay = talk("r1")
+    replay.until({"m1": "running", "m2": "running"})
+    replay.posts.write("hello")
+    pid = replay.hear("beat").words["processes"][0][2]
+    os.kill(pid, signal.SIGUSR1)
+    ended = replay.hear("ended")
+    assert (ended.text("name"), ended.words["code"]) == ("m1", -signal.SIGUSR1)
+
+
+@contextmanager
+def frozen_process(
+    redis_url: str, group: str, talk: Callable[[str], Talk], folder: Path
+) -> Iterator[tuple[Running, int]]:
+    """An agent in a process of its own, and a process of it that is frozen."""
+    environment = {"COBALANCE_REDIS_URL": redis_url}
+    with running("sims", "agent", "--group", group, "--", *SLEEP, folder=folder, environment=environment) as it:
+        it.wait_for("starts 1 x sleep")
+        replay = talk("r1")
+        name, _, pid, *_ = replay.hear("beat", lambda post: bool(post.words["processes"])).words["processes"][0]
+        process = os.pidfd_open(pid)
+        with os.fdopen(process):
+            replay.posts.write("begin")
+            sender = replay.hear("obeys").sender
+            replay.order("freeze", name, agent=sender, for_ms=600_000)
+            replay.hear("done")
+            yield it, process
+
+
+def has_ended(process: int) -> bool:
+    return bool(select.select([process], [], [], TIMEOUT_S)[0])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_nothing_stays_frozen_when_it_is_asked_to_end(
+    redis_url: str, group: str, talk: Callable[[str], Talk], tmp_path: Path, number: int
+) -> None:
+    """Ctrl-C, a service manager, a closed terminal: its processes go on, are asked to leave, and have ended before it."""
+    with frozen_process(redis_url, group, talk, tmp_path) as (it, process):
+        ended = it.end(number)
+        assert has_ended(process)
+    assert ended.code == OK
+    assert "resume m1" in ended.err
+
+
+def test_nothing_stays_frozen_when_it_is_killed(
+    redis_url: str, group: str, talk: Callable[[str], Talk], tmp_path: Path
+) -> None:
+    """It cannot do anything about it; the kernel does."""
+    with frozen_process(redis_url, group, talk, tmp_path) as (it, process):
+        it.end(signal.SIGKILL)
+        assert has_ended(process)
+
+
+def test_it_ends_with_its_processes(redis_url: str, group: str, tmp_path: Path) -> None:
+    """A program that fails at once is said to have failed."""
+    with running(
+        "sims",
+        "agent",
+        "--group",
+        group,
+        "--",
+        "false",
+        folder=tmp_path,
+        environment={"COBALANCE_REDIS_URL": redis_url},
+    ) as it:
+        ended = it.wait()
+    assert ended.code == FAILED
+    assert "has ended by itself with 1" in ended.err
