@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from tests.cli_process import Running, cobalance, running
 from tests.names import unique
 from tests.programs import create_group, wait_for_members
+from tests.readme_sections import ROOT, code_blocks
 
 from cobalance.cli.exits import FAILED, INTERRUPTED, OK, UNFINISHED, USAGE
 from cobalance.cli.sims.replay import CODES
@@ -37,6 +39,7 @@ ROUGH = Churn(
     pauses_per_member_hour=900,
     pause_ms="constant:2500",
 )
+README = ROOT / "sims/cobalance_sims/README.md"
 SHORT, LONG = "0.1", "0.5"
 
 
@@ -65,20 +68,35 @@ def urls(redis_url: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def agent(folder: Path, group: str, urls: dict[str, str], redis_url: str) -> Iterator[Running]:
     """An agent with two members."""
+    (words,) = said("agent")
+    at = words.index("--")
+    options = changed(words[:at], group=group, processes="2")
     program = (sys.executable, "member.py", group, redis_url)
-    with running(
-        "sims", "agent", "--group", group, "--processes", "2", "--", *program, folder=folder, environment=urls
-    ) as it:
+    with running(*options, "--", *program, folder=folder, environment=urls) as it:
         wait_for_members(redis_url, group, 2)
         yield it
         ended = it.end(signal.SIGTERM)
         assert ended.code == OK, ended.err
 
 
-def replay(folder: Path, group: str, *more: str, minutes: str = SHORT) -> tuple[str, ...]:
-    """Two starts, three kills and one freeze in six seconds."""
-    churn = str(folder / "rough.json")
-    return ("sims", "replay", "--churn", churn, "--group", group, "--minutes", minutes, "--seed", "6", *more)
+def said(command: str) -> list[list[str]]:
+    """The commands of this name in the README, without the program's own name."""
+    lines = [line for block in code_blocks("sh", README) for line in block.splitlines()]
+    return [shlex.split(it, comments=True)[1:] for it in lines if it.startswith(f"cobalance sims {command} ")]
+
+
+def changed(words: list[str], **options: str) -> list[str]:
+    """The same command with other values."""
+    for name, value in options.items():
+        words[words.index(f"--{name}") + 1] = value
+    return words
+
+
+def replay(folder: Path, group: str, *more: str, minutes: str = SHORT) -> list[str]:
+    """Three starts, three kills and one freeze in six seconds; with --yes it is carried out."""
+    shown, carried_out = said("replay")
+    assert carried_out == [*shown, "--yes"]
+    return [*changed(shown, churn=str(folder / "rough.json"), group=group, minutes=minutes, seed="6"), *more]
 
 
 def frozen(words: list[str]) -> set[int]:
