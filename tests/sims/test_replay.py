@@ -15,7 +15,7 @@ from tests.names import unique
 from tests.programs import create_group, wait_for_members
 from tests.readme_sections import ROOT, code_blocks
 
-from cobalance.cli.exits import FAILED, INTERRUPTED, OK, UNFINISHED, USAGE
+from cobalance.cli.exits import FAILED, INTERRUPTED, OK, UNFINISHED, UNREACHABLE, USAGE
 from cobalance.cli.sims.replay import CODES
 from cobalance_sims.replay import prediction
 from cobalance_sims.simulate.churn import Churn
@@ -185,3 +185,21 @@ def test_bad_input_is_refused(words: tuple[str, ...], says: str) -> None:
     assert ended.code == USAGE
     assert says in ended.err
     assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words", [("agent", "--group", "g", "--", "true"), ("replay", "--churn", "lively", "--group", "g")]
+)
+def test_a_redis_that_does_not_answer_is_said(words: tuple[str, ...]) -> None:
+    """Before a process is started."""
+    ended = cobalance("sims", *words, environment={"COBALANCE_REDIS_URL": "redis://127.0.0.1:1"})
+    assert (ended.code, ended.err.count("\n")) == (UNREACHABLE, 1)
+
+
+def test_a_lag_that_cannot_be_read_is_no_limit(agent: Running, folder: Path, group: str, urls: dict[str, str]) -> None:
+    """It is said before anything is done."""
+    before = len(agent.err)
+    environment = {**urls, "COBALANCE_AMQP_URL": "amqp://127.0.0.1:1"}
+    ended = cobalance(*replay(folder, group, "--yes", "--abort-lag", "10"), environment=environment)
+    assert (ended.code, ended.out) == (UNREACHABLE, "")
+    assert agent.err[before:] == []

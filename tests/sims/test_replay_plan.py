@@ -348,3 +348,32 @@ def test_a_member_takes_part_from_when_it_has_joined() -> None:
         (1_000, "kill", 4),
         (1_300, "stop", 2),
     ]
+
+
+def test_a_crash_that_the_group_sees_is_predicted_as_one() -> None:
+    """A broker's consumers are noticed within milliseconds: then nobody waits for the session to expire."""
+    plan = plan_of()
+    entries = [
+        JournalEntry(id="1-0", seq=1, kind="joined", at_ms=9_000, member="x2.1", label="h/2"),
+        JournalEntry(id="2-0", seq=2, kind="expired_member", at_ms=15_020, member="x2.1", reason="crashed"),
+        JournalEntry(id="3-0", seq=3, kind="expired_member", at_ms=19_000, member="x1.1", reason="expired"),
+    ]
+    deeds = [
+        Deed(at_ms=5_000, verb="kill", member=2, label="h/2"),
+        Deed(at_ms=7_000, verb="kill", member=1, label="h/1"),
+    ]
+    it = Performance(
+        stage=stage(), plan=plan, begun_ms=10_000, length_ms=20_000, deeds=deeds, declined=[], aborted="", entries=entries
+    )  # fmt: skip
+    assert [(deed.at_ms, deed.member, deed.is_seen) for deed in carried_out(it)] == [
+        (5_020, 2, True),
+        (7_000, 1, False),
+    ]
+    slow = plan.churn.changed(drain_ms="constant:3000")
+    found = {}
+    for is_seen in (True, False):
+        deed = attrs.evolve(deeds[0], is_seen=is_seen)
+        (found[is_seen],) = predicted(slow, SETTINGS, it.stage, [deed], length_ms=20_000, runs=1)
+    assert (found[True]["crashes"], found[False]["crashes"]) == (0, 1)
+    assert found[True]["moves"] == found[False]["moves"] == 3
+    assert found[True]["draining_resource_ms"] < 100

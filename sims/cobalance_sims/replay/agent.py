@@ -82,6 +82,7 @@ class Agent:
             ServerError: Redis cannot be reached at the beginning.
         """
         self._posts.write("beat", replay="", processes=[])
+        self._say(f"agent {self._posts.sender} starts {self._program.processes} x {self._program.command[0]}")
         failed = 0
         try:
             for slot in range(1, self._program.processes + 1):

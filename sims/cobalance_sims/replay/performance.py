@@ -41,6 +41,8 @@ class Deed:
     """Host and process id."""
     place: int = 0
     """For ``start``, as in the plan."""
+    is_seen: bool = False
+    """For ``kill``: the group saw it at once, and did not wait for the end of the session."""
 
 
 @attrs.frozen(kw_only=True)
@@ -134,7 +136,7 @@ class Performer:
     def _begin(self, stop: Event) -> None:
         self._posts.write("begin")
         silent = self._await({"obeys", "refuses"}, REACHED_S, stop)
-        if self._trouble or silent:
+        if (self._trouble or silent) and not stop.is_set():
             raise NotReady(f"No replay: {self._trouble or f'the agent {min(silent)} does not answer'}.")
         self._begun_ms, self._begun_at = self._posts.write("go"), time.monotonic()
 

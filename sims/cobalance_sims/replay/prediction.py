@@ -6,11 +6,13 @@ So what differs between prediction and replay is how the group answers, not what
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from cobalance_sims.outcomes import of_entry
+from cobalance_sims.outcomes.crashes import SEEN
 from cobalance_sims.records import OUTCOME
 from cobalance_sims.replay.performance import Deed
 from cobalance_sims.simulate.distributions import empirical
@@ -42,6 +44,10 @@ class Done:
     process: str
     capacity: int = 1
     instance: str | None = None
+    is_seen: bool = False
+    """For ``kill``: the group saw it, so that others had at once what the process held, as when one leaves whose work takes
+    no time.
+    """
 
     def strike(self, world: World) -> None:
         """Does it, if the process is there; who starts has the next name."""
@@ -50,9 +56,12 @@ class Done:
             world.start(instance=self.instance, capacity=self.capacity)
         elif process is None:
             return
-        elif self.verb == "kill":
+        elif self.verb == "kill" and not self.is_seen:
             process.kill()
-        elif self.verb == "stop" and not process.leaving:
+        elif self.verb in {"kill", "stop"} and not process.leaving:
+            if self.is_seen:
+                process.habits = attrs.evolve(process.habits, drain_ms=(0, 0), drain_ms_of={})
+                process.work.hurry()
             process.stop(remain=process.member_settings.instance_id is not None)
         elif self.verb == "freeze" and not process.paused:
             process.pause()
@@ -76,14 +85,29 @@ def carried_out(it: Performance) -> list[Deed]:
     for entry in it.entries:
         if entry.kind == "joined" and entry.at_ms >= it.begun_ms:
             joins.setdefault(entry.label or "", entry.at_ms - it.begun_ms)
-    first = len(it.stage.targets)
+    first, crashes = len(it.stage.targets), _seen_crashes(it)
     found = []
     for deed in it.deeds:
         joined_ms = 0 if deed.member <= first else joins.get(deed.label, it.length_ms + 1)
         at_ms = joined_ms if deed.verb == "start" else deed.at_ms
+        if deed.verb == "kill" and (seen_ms := crashes.get(deed.label)) is not None:
+            deed = attrs.evolve(deed, is_seen=True)  # noqa: PLW2901
+            at_ms = max(at_ms, seen_ms)
         if joined_ms <= at_ms <= it.length_ms:
             found.append(attrs.evolve(deed, at_ms=at_ms))
     return sorted(found, key=lambda deed: deed.at_ms)
+
+
+def _seen_crashes(it: Performance) -> dict[str, int]:
+    """When the group saw that a process was dead, rather than wait for its session to expire: by its label."""
+    labels = {member.id: member.label for member in it.stage.members}
+    found: dict[str, int] = {}
+    for entry in it.entries:
+        if entry.kind == "joined":
+            labels[entry.member or ""] = entry.label or ""
+        elif entry.kind in {"expired_member", "graced"} and entry.reason == SEEN:
+            found[labels.get(entry.member or "", "")] = entry.at_ms - it.begun_ms
+    return found
 
 
 def seen(it: Performance) -> Outcome:
@@ -108,22 +132,24 @@ def runs_for(events: int) -> int:
 def predicted(
     churn: Churn, settings: GroupSettings, stage: Stage, deeds: Sequence[Deed], *, length_ms: int, runs: int
 ) -> Iterator[Outcome]:
-    """An outcome for each run; each begins with a group that has settled."""
+    """An outcome for each run; each begins with a group that has settled, at some moment between two heartbeats."""
     warm = warm_ms(settings)
-    steps = tuple(At(warm + at_ms, done) for at_ms, done in _done(stage, deeds))
+    steps = [At(warm + at_ms, done) for at_ms, done in _done(stage, deeds)]
     row: dict[str, Any] = {
         "churn": churn.changed(length_ms=warm + length_ms, deploy="none").table(), "checks": "none", **attrs.asdict(settings)
     }  # fmt: skip
     for seed in range(runs):
         it = Row.read({**row, "seed": seed, "run": f"replay-{seed}"})
+        phase_ms = Random(seed).randrange(settings.heartbeat_interval_ms)
         scenario = attrs.evolve(
             it.scenario,
-            plan=steps,
+            plan=tuple(attrs.evolve(step, ms=step.ms + phase_ms) for step in steps),
+            length_ms=it.scenario.length_ms + phase_ms,
             members=len(stage.members),
             instances=stage.has_instances,
             capacities=tuple(member.capacity for member in stage.members),
         )
-        yield _as_journal(attrs.evolve(it, scenario=scenario), warm)
+        yield _as_journal(attrs.evolve(it, scenario=scenario), warm + phase_ms)
 
 
 def _as_journal(row: Row, warm: int) -> Outcome:
@@ -152,4 +178,4 @@ def _done(stage: Stage, deeds: Sequence[Deed]) -> Iterator[tuple[int, Done]]:
                 ),
             )
         elif it.member in names:
-            yield it.at_ms, Done(verb=it.verb, process=names[it.member])
+            yield it.at_ms, Done(verb=it.verb, process=names[it.member], is_seen=it.is_seen)

@@ -16,6 +16,7 @@ HEARD_S = 3 * BEAT_S
 """Agents that are there have said so by then."""
 
 LOOK_S = 0.2
+LONGEST_STARTUP_MS = 60_000
 
 
 class NotReady(CobalanceError):
@@ -51,10 +52,11 @@ class Stage:
 
     @property
     def startup_ms(self) -> int:
-        """How long the program takes from its start until it has joined."""
-        return max(
-            0, min(member.joined_ms - it.started_ms for it, member in zip(self.targets, self.members, strict=False))
-        )
+        """How long the program takes from its start until it has joined; 0 if that is not known, since all have joined
+        again since.
+        """
+        took = min(member.joined_ms - it.started_ms for it, member in zip(self.targets, self.members, strict=False))
+        return took if 0 <= took <= LONGEST_STARTUP_MS else 0
 
     @property
     def has_instances(self) -> bool:

@@ -80,7 +80,6 @@ def agent(
 
     with posts_of(group, process_label(), redis) as posts, signals_handled(end, *ENDING, signal.SIGHUP):
         program = Program(command=command, processes=processes, at_most=most, instances=instances or "")
-        remark(f"agent {posts.sender} of group {group} starts {processes} x {command[0]}")
         failed = Agent(posts, program, remark, leave_s=leave / 1000).run(stop, hurry)
     return FAILED if failed and not stop.is_set() else OK
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import attrs
@@ -18,7 +18,7 @@ from cobalance.cli.output import print_json, remark
 from cobalance.cli.sims.agent import posts_of
 from cobalance.cli.sims.tune import REFUSED
 from cobalance.coordinator.client import Coordinator
-from cobalance.errors import CobalanceError
+from cobalance.errors import CobalanceError, UsageError
 from cobalance.journal import Journal
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 from cobalance.threads.signals import ENDING, signals_handled
@@ -252,19 +252,33 @@ def _shown(outcomes: Iterable[Outcome], runs: int) -> Iterable[Outcome]:
 def _lag_of(
     group: str, redis: RedisOptions, broker: tuple[str, str | None], *, is_wanted: bool
 ) -> Iterator[Callable[[], int | None]]:
-    """The lag, as it was seconds ago at most: RabbitMQ may take its time, and orders do not wait for that."""
+    """The lag, as it was seconds ago at most: RabbitMQ may take its time, and orders do not wait for that.
+
+    Raises:
+        UsageError: it is not known.
+        ServerError: it cannot be read.
+    """
     newest: list[int | None] = [None]
     ended = threading.Event()
 
     def follow() -> None:
-        with redis.admin(*broker) as admin:
-            while not ended.is_set():
-                with suppress(CobalanceError):
-                    newest[0] = sum(it or 0 for it in admin.lag(group).values())
-                ended.wait(LAG_EVERY_S)
+        while not ended.wait(LAG_EVERY_S):
+            with suppress(CobalanceError):
+                newest[0] = _sum(admin.lag(group))
 
-    thread = threading.Thread(target=follow, name="lag", daemon=True)
-    if is_wanted:
-        thread.start()
-    yield lambda: newest[0]
-    ended.set()
+    with ExitStack() as at_last:
+        if is_wanted:
+            admin = at_last.enter_context(redis.admin(*broker))
+            newest[0] = _sum(admin.lag(group))
+            if newest[0] is None:
+                raise UsageError(f"The lag of group {group} is not known, so --abort-lag cannot be heeded.")
+            thread = threading.Thread(target=follow, name="lag", daemon=True)
+            at_last.callback(thread.join)
+            at_last.callback(ended.set)
+            thread.start()
+        yield lambda: newest[0]
+
+
+def _sum(lags: Mapping[str, int | None]) -> int | None:
+    known = [it for it in lags.values() if it is not None]
+    return sum(known) if known else None
