@@ -43,6 +43,13 @@ README = ROOT / "sims/cobalance_sims/README.md"
 SHORT, LONG = "0.1", "0.5"
 
 
+@pytest.fixture(autouse=True)
+def few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is predicted is tested in virtual time (test_replay_plan.py)."""
+    monkeypatch.setattr(prediction, "LEAST_RUNS", 8)
+    monkeypatch.setattr(prediction, "MOST_RUNS", 8)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A member's program, and a churn."""
@@ -120,11 +127,8 @@ def test_a_plan_is_shown_and_nothing_is_done(agent: Running, folder: Path, group
     assert agent.err[before:] == []
 
 
-def test_a_replay_does_what_its_plan_says(
-    agent: Running, folder: Path, group: str, urls: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replay_does_what_its_plan_says(agent: Running, folder: Path, group: str, urls: dict[str, str]) -> None:
     """Its exit code says how it compares, and afterwards there are as many members as before."""
-    monkeypatch.setattr(prediction, "MOST_RUNS", 40)
     ended = cobalance(*replay(folder, group, "--yes", "--json", "--abort-expiries", "99"), environment=urls)
     told = json.loads(ended.out)
     assert ended.code == CODES[told["outcome"]], ended.err

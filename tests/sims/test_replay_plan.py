@@ -42,7 +42,7 @@ ROUGH = Churn(
 
 
 def plan_of(churn: Churn = ROUGH, seed: int = 1, speed: float = 1.0, *, instances: bool = False) -> Plan:
-    it = staged(churn, members=3, resources=9, instances=instances, length_ms=LENGTH_MS, speed=speed)
+    it = staged(churn, members=3, most=6, resources=9, instances=instances, length_ms=LENGTH_MS, speed=speed)
     return draw(churn, it, SETTINGS, seed)
 
 
@@ -58,6 +58,7 @@ def stage(*, instances: bool = False) -> Stage:
         targets=[Target("h/9", f"m{it}", f"h/{it}", 100) for it in numbers],
         members=[member(it, instance=f"i{it}" if instances else None) for it in numbers],
         resources=9,
+        at_most={"h/9": 6},
     )
 
 
@@ -71,6 +72,7 @@ def test_a_seed_has_one_plan() -> None:
     assert plan.steps != plan_of(seed=2).steps
     there = {1, 2, 3}
     for it in plan.steps:
+        assert it.place <= 6
         there |= {it.member} if it.verb == "start" else set()
         assert it.member in there, it
         there -= {it.member} if it.verb == "kill" else set()
@@ -131,6 +133,13 @@ def test_starts_are_ordered_earlier_by_what_a_program_takes() -> None:
     ordered = orders(Plan(churn=ROUGH, seed=0, steps=steps, left_out=[]), 2_000)
     assert [(at, it.member) for at, it in ordered] == [(5_000, 1), (5_000, 4), (7_000, 5)]
     assert stage().startup_ms == 600
+
+
+def test_additional_members_are_dealt_out_among_the_agents() -> None:
+    """As many as each may have."""
+    targets = [Target("a/1", "m1", "a/2"), Target("b/1", "m1", "b/2"), Target("a/1", "m2", "a/3")]
+    it = Stage(targets=targets, members=[], resources=1, at_most={"a/1": 4, "b/1": 2})
+    assert it.places == [("a/1", 1), ("b/1", 1), ("a/1", 2), ("b/1", 2), ("a/1", 3), ("a/1", 4)]
 
 
 # -- the stage ---------------------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ class Agent:
 
     def _beat(self) -> None:
         processes = [(it.name, it.slot, it.pid, it.state, it.age_ms) for it in self._processes.values()]
-        self._posts.write("beat", replay=self._replay, processes=processes)
+        self._posts.write("beat", replay=self._replay, at_most=self._program.at_most, processes=processes)
         self._beats_at = time.monotonic() + BEAT_S
 
     def _tell(self, kind: str, **words: Any) -> None:
@@ -187,7 +187,7 @@ class Agent:
     def _start_one_more(self, name: str, slot: int) -> MemberProcess:
         if not name or name in self._processes or not 1 <= slot <= self._program.at_most:
             raise Declined("there is such a process already, or no such slot")
-        if sum(it.code is None for it in self._processes.values()) >= self._program.at_most:
+        if sum(it.state in {"running", "frozen"} for it in self._processes.values()) >= self._program.at_most:
             raise Declined(f"it may run {self._program.at_most} processes at most (--at-most)")
         return self._start(name, slot)
 

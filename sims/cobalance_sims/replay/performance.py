@@ -199,7 +199,8 @@ class Performer:
     def _order(self, step: Step) -> None:
         number = len(self._ordered)
         if step.verb == "start":
-            agent, slot = self._place(step.place)
+            places = self._stage.places
+            agent, slot = places[min(step.place, len(places)) - 1]
             target = Target(agent, f"{self._posts.sender}-{step.member}", "")
             self._targets[step.member] = target
             self._numbers[agent, target.name] = step.member
@@ -210,16 +211,6 @@ class Performer:
             words = {"for_ms": step.for_ms or 0}
         self._posts.write("order", agent=target.agent, order=number, verb=step.verb, name=target.name, **words)
         self._ordered.append(step)
-
-    def _place(self, place: int) -> tuple[str, int]:
-        """Agent and slot: the first members have theirs, more of them are dealt out."""
-        agents = self._stage.agents
-        if place <= len(self._stage.targets):
-            agent = self._stage.targets[place - 1].agent
-            return agent, sum(it.agent == agent for it in self._stage.targets[:place])
-        more = place - len(self._stage.targets) - 1
-        agent = agents[more % len(agents)]
-        return agent, sum(it.agent == agent for it in self._stage.targets) + more // len(agents) + 1
 
     # -- what agents say -----------------------------------------------------------------------------------------------
 

@@ -84,7 +84,9 @@ def orders(plan: Plan, startup_ms: int) -> list[tuple[int, Step]]:
     return sorted(found, key=lambda it: it[0])
 
 
-def staged(churn: Churn, *, members: int, resources: int, instances: bool, length_ms: int, speed: float) -> Churn:
+def staged(
+    churn: Churn, *, members: int, most: int, resources: int, instances: bool, length_ms: int, speed: float
+) -> Churn:
     """The churn as this group can live it, ``speed`` times as eventful.
 
     Raises:
@@ -97,7 +99,7 @@ def staged(churn: Churn, *, members: int, resources: int, instances: bool, lengt
         deploy_every_ms=max(1_000, int(churn.deploy_every_ms / speed)),
         members=members,
         least_members=min(churn.least_members, members),
-        most_members=max(churn.most_members, members),
+        most_members=max(members, min(churn.most_members, most)),
         resources=resources,
         instances=instances,
         capacities=(1,),

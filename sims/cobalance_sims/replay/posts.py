@@ -6,7 +6,8 @@ it was last written to.
 ======== ======================================================================================== =====================
 by       kind, and what it says                                                                   when
 ======== ======================================================================================== =====================
-agent    ``beat``: ``replay`` (which it obeys), ``processes`` (name, slot, pid, state, age in ms) every second
+agent    ``beat``: ``replay`` (which it obeys), ``at_most`` (processes at once), ``processes``    every second
+         (name, slot, pid, state, age in ms)
 agent    ``obeys`` or ``refuses``: ``replay``, ``why``                                            after ``begin``
 agent    ``done``: ``replay``, ``order``, ``verb``, ``name``, ``pid``                             after ``order``
 agent    ``declined``: ``replay``, ``order``, ``why``                                             after ``order``

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from threading import Event
 
 import attrs
@@ -44,6 +44,20 @@ class Stage:
     members: list[MemberRow]
     """Those of the targets, in their order; then others."""
     resources: int
+    at_most: dict[str, int]
+    """By agent: how many processes it may have."""
+
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """Agent and slot: those of the targets, then what is left, dealt out among the agents."""
+        agents = [it.agent for it in self.targets]
+        found = [(agent, agents[: at + 1].count(agent)) for at, agent in enumerate(agents)]
+        more = [
+            (slot, at, agent)
+            for at, agent in enumerate(self.agents)
+            for slot in range(agents.count(agent) + 1, self.at_most[agent] + 1)
+        ]
+        return found + [(agent, slot) for slot, _, agent in sorted(more)]
 
     @property
     def agents(self) -> list[str]:
@@ -102,7 +116,7 @@ def find_agents(posts: Posts, group: str, wait: Event) -> dict[str, Post]:
 
 
 def await_stage(
-    coordinator: Coordinator, beats: Iterable[Post], wait: Event, *, within_s: float, allow_others: bool = False
+    coordinator: Coordinator, beats: Collection[Post], wait: Event, *, within_s: float, allow_others: bool = False
 ) -> Stage:
     """Waits until the agents' processes are the group's members, and all of its resources are held.
 
@@ -127,7 +141,8 @@ def await_stage(
         why = unready(targets, labels, [] if allow_others else others, [it.status for it in resources])
         if not why:
             own = [labels[it.label] for it in targets]
-            return Stage(targets=targets, members=[*own, *others], resources=len(resources))
+            at_most = {it.sender: it.number("at_most") for it in beats}
+            return Stage(targets=targets, members=[*own, *others], resources=len(resources), at_most=at_most)
         if time.monotonic() >= until or wait.wait(LOOK_S):
             raise NotReady(f"Group {coordinator.group} is not ready: {why}.")
 

@@ -114,6 +114,7 @@ class Piece:
         as_staged = staged(
             churn,
             members=len(stage.targets),
+            most=len(stage.places),
             resources=stage.resources,
             instances=stage.has_instances,
             length_ms=int(self.minutes * 60_000),
