@@ -31,7 +31,7 @@ from cobalance.rabbitmq.consume.finish import Finish
 from cobalance.rabbitmq.consume.last_tries import warn_of_last_tries
 from cobalance.rabbitmq.consume.revocation import Revocation
 from cobalance.rabbitmq.consume.slot import Slot
-from cobalance.rabbitmq.consume.watch import Watch, watch_over
+from cobalance.rabbitmq.consume.watch import Watch, settle, watch_over
 from cobalance.rabbitmq.partition.backlog import BURST
 from cobalance.rabbitmq.partition.partition import PartitionState
 from cobalance.rabbitmq.wire.failures import channel_lost
@@ -54,6 +54,12 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.partition.replies import Reply
 
 log = logging.getLogger("cobalance.rabbitmq")
+
+MOMENT_MS = 500.0
+"""How long handlers may take to end, when they are cancelled, before their channel is closed all the same."""
+
+_CANCELLED = frozenset({"lost", "fenced", "deadline"})
+"""Reasons for which they are cancelled only now."""
 
 LOOK_AGAIN_MS = 20.0  # while it is uncertain whether the partition is still held
 
@@ -601,19 +607,40 @@ class PartitionWorker:
     # -- for the engine (its thread) and the connection ----------------------------------------------------------------
 
     def abort(self, reason: AbortReason, stopped: Callable[[], None]) -> None:
-        """Closes the channel: unfinished messages return to the queue, even if a handler is still processing one."""
+        """Closes the channel: unfinished messages return to the queue.
+
+        Somebody else may wait for them there, so a handler that runs has a moment to end before: on the event loop it is
+        cancelled now. One that hung, or whose loop is blocked, is not waited for.
+        """
         hung = [slot for slot in list(self.slots) if slot.watch.is_overdue] if reason == "hung" else []
         with self._lock:
             self._aborted = self.stopping = True
             consumer = self._consumer
         self._last_words = [word for slot in hung if (word := slot.give_up_hung()) is not None]
+        if reason in _CANCELLED:
+            self._last_words += self._handlers_ended()
         if consumer is None:
             stopped()
         else:
             self._abort(consumer).add_done_callback(lambda _: stopped())
 
+    def _handlers_ended(self) -> list[Future[None]]:
+        """Each is done when a handler has ended, or has had its moment."""
+        connection = self.partitions.connection
+        running = [it for watch in self._watches() if (it := watch.handler_ended()) is not None]
+
+        def over() -> None:
+            for it in running:
+                settle(it)
+
+        if not running or connection.submit(lambda: connection.call_later(MOMENT_MS, over)):
+            return running
+        return []  # the channel is gone, too
+
     def _abort(self, consumer: PartitionConsumer) -> Future[Progress]:
-        """Aborts once it is known whether the dead letters have the current messages, at most RabbitMQ's timeout."""
+        """Aborts once cancelled handlers have ended, and it is known whether the dead letters have the current messages, at
+        most RabbitMQ's timeout.
+        """
         words, forced = list(self._last_words), self._aborted
         if not words:
             return consumer.abort(forced=forced)

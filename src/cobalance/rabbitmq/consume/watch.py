@@ -8,7 +8,8 @@ partition away.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import anyio
@@ -18,7 +19,6 @@ from cobalance.group.stopping import Stoppable, tell_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Future
 
     from cobalance.settings import MemberSettings
 
@@ -40,6 +40,8 @@ class Watch:
         self._hung_since: int | None = None
         """The value of ``_since`` that was found hung."""
         self._call: Stoppable | None = None
+        self._awaited: Future[None] | None = None
+        """Done when that has ended."""
         self._report_hung: Callable[[], None] | None = None
         self.give_up: GiveUp | None = None
         """Deals with the current message if its handler never ends; any thread. The result is done when that is."""
@@ -89,6 +91,7 @@ class Watch:
                 yield
         finally:
             self._call = self.give_up = None
+            self._tell_ended()
 
     @contextmanager
     def telling(self, tell: Callable[[], None], give_up: GiveUp) -> Iterator[None]:
@@ -98,6 +101,18 @@ class Watch:
             yield
         finally:
             self._report_hung = self.give_up = None
+            self._tell_ended()
+
+    def handler_ended(self) -> Future[None] | None:
+        """Done when the handler that runs has ended; None if none does. One call at a time, any thread."""
+        ended = self._awaited = Future[None]()
+        is_running = self._call is not None or self._report_hung is not None  # asked last, as it may end meanwhile
+        return ended if is_running else None
+
+    def _tell_ended(self) -> None:
+        awaited, self._awaited = self._awaited, None
+        if awaited is not None:
+            settle(awaited)
 
     def check(self, start_soon: Callable[..., object]) -> int:
         """Reacts if the handler has become hung; returns in how many ms it may have."""
@@ -130,3 +145,9 @@ async def _cancel_again(call: Stoppable) -> None:
     """Cancels again, even if the worker is stopped meanwhile: otherwise the handler might never end."""
     with anyio.CancelScope(shield=True):
         await tell_again([call])
+
+
+def settle(future: Future[None]) -> None:
+    """It is done now, unless it was before."""
+    with suppress(InvalidStateError):
+        future.set_result(None)
