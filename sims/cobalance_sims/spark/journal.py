@@ -97,7 +97,7 @@ class JournalReader(DataSourceReader):
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Disables garbage collection, which would scan the tens of thousands of lists of every page: half the time."""
+    """Disables garbage collection: where a parser reads a page, it would scan tens of thousands of lists: half the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

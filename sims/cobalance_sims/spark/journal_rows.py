@@ -1,14 +1,13 @@
-"""Turns journal entries as Redis sends them, a page at a time, into Arrow batches of events; and adds rows for missing
-entries.
+"""Turns journal entries, a page at a time, into Arrow batches of events; and adds rows for missing entries.
 
-Arrow does the work, a page at a time; it takes less time than hiredis needs to parse the page.
+Arrow does the work, so that there is no Python object for a field, of which a page has some 50,000.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -52,9 +51,9 @@ class Rows:
         self._last_seq = piece.start.seq
         self._last_ms = piece.start.ms
 
-    def page(self, entries: list[Any]) -> Iterator[pa.RecordBatch]:
+    def page(self, fields: Fields) -> Iterator[pa.RecordBatch]:
         """One page as batches: a single one, unless there are gaps."""
-        batch = decode(self._piece.group, entries)
+        batch = decode(self._piece.group, fields)
         done = 0
         for at in self._jumps(batch):
             yield batch.slice(done, at - done)
@@ -100,49 +99,79 @@ class Rows:
         return pa.RecordBatch.from_pylist([dict(zip(EVENT.names, EVENT.row(values), strict=True))], SCHEMA)
 
 
-class _Fields:
-    """The fields of a page, one column each. No Python loop: there are about ten times as many as entries."""
+class Fields(Protocol):
+    """The fields of a page of entries, one column each."""
 
-    def __init__(self, entries: list[Any]) -> None:
+    def __len__(self) -> int:
+        """How many entries there are."""
+
+    def ids(self) -> pa.Array:
+        """The ids of the entries, in bytes."""
+
+    def column(self, name: str) -> pa.Array:
+        """A field's values in bytes, null where an entry does not have it; the last one where it has several."""
+
+    def entries(self) -> list[list[Any]]:
+        """Each entry as an id and a list of words."""
+
+
+class ListFields:
+    """The fields of entries as a parser of the protocol gives them."""
+
+    def __init__(self, entries: list[list[Any]]) -> None:
         counts = np.fromiter((len(words) for _, words in entries), np.int64, len(entries)) // 2
         words = list(chain.from_iterable(words for _, words in entries))
         names = pa.array(words[0::2], pa.binary()).dictionary_encode()
-        self._values = _text(words[1::2])
+        self._values = pa.array(words[1::2], pa.binary())
         self._codes = names.indices.to_numpy()
         self._known = {name.as_py(): code for code, name in enumerate(names.dictionary)}
         self._rows = np.repeat(np.arange(len(entries)), counts)
-        self._length = len(entries)
+        self._entries = entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def ids(self) -> pa.Array:
+        return pa.array([entry[0] for entry in self._entries], pa.binary())
 
     def column(self, name: str) -> pa.Array:
-        """A field's values as text, null where an entry does not have it."""
         code = self._known.get(name.encode())
         if code is None:
-            return pa.nulls(self._length, pa.string())
+            return pa.nulls(len(self), pa.binary())
         found = np.flatnonzero(self._codes == code)
-        places = np.full(self._length, -1)
+        places = np.full(len(self), -1)
         places[self._rows[found]] = found
         return self._values.take(pa.array(places, mask=places < 0))
 
+    def entries(self) -> list[list[Any]]:
+        return self._entries
 
-def decode(group: str, entries: list[Any]) -> pa.RecordBatch:
+
+def decode(group: str, fields: Fields) -> pa.RecordBatch:
     """Decodes a page into events.
 
     Raises:
         ProtocolMismatch: an entry is not of our form; the message names it.
     """
     try:
-        return _batch(group, [entry[0] for entry in entries], _Fields(entries))
+        return _batch(group, fields)
     except pa.ArrowInvalid:
         pass
+    entries = fields.entries()
     if len(entries) > 1:
         for entry in entries:  # One of them is the culprit.
-            decode(group, [entry])
+            decode(group, ListFields([entry]))
     raise not_ours(group, entries[0][0].decode())
 
 
-def _batch(group: str, ids: list[bytes], fields: _Fields) -> pa.RecordBatch:
+def _batch(group: str, fields: Fields) -> pa.RecordBatch:
     effort = _effort(fields.column("effort"))
-    known = {"run": pa.repeat(group, len(ids)), "source": pa.repeat(JOURNAL, len(ids)), "id": _text(ids), **effort}
+    known = {
+        "run": pa.repeat(group, len(fields)),
+        "source": pa.repeat(JOURNAL, len(fields)),
+        "id": _text(fields.ids()),
+        **effort,
+    }
     for field in SCHEMA:
         if field.name not in known:
             known[field.name] = _converted(fields.column(_STORED.get(field.name, field.name)), field.type)
@@ -152,34 +181,42 @@ def _batch(group: str, ids: list[bytes], fields: _Fields) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([known[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
-def _converted(text: pa.Array, kind: pa.DataType) -> pa.Array:
+def _converted(words: pa.Array, kind: pa.DataType) -> pa.Array:
+    if words.null_count == len(words):
+        return pa.nulls(len(words), kind)
     if pa.types.is_string(kind):
-        return text
-    return _null_where(text, "").cast(kind) if text.null_count < len(text) else pa.nulls(len(text), kind)
-
-
-def _text(words: list[bytes]) -> pa.Array:
+        return _text(words)
+    text = words.view(pa.string())
     try:
-        return pa.array(words, pa.binary()).cast(pa.string())
+        return text.cast(kind)
+    except pa.ArrowInvalid:  # An empty one is not known; any other that is no number is refused again.
+        return _null_where(text, "").cast(kind)
+
+
+def _text(words: pa.Array) -> pa.Array:
+    try:
+        return words.cast(pa.string())
     except pa.ArrowInvalid:  # A reason may hold anything.
-        return pa.array([word.decode(errors="replace") for word in words], pa.string())
+        found = words.to_pylist()
+        return pa.array([None if word is None else word.decode(errors="replace") for word in found], pa.string())
 
 
 def _null_where(array: pa.Array, value: str | int) -> pa.Array:
-    return pc.if_else(pc.equal(array, value), pa.scalar(None, array.type), array)
+    equal = pc.equal(array, value)
+    return pc.if_else(equal, pa.scalar(None, array.type), array) if pc.any(equal).as_py() else array
 
 
-def _effort(text: pa.Array) -> dict[str, pa.Array]:
-    if text.null_count == len(text):
-        return {name: pa.nulls(len(text), pa.int64()) for name in _EFFORT}
+def _effort(words: pa.Array) -> dict[str, pa.Array]:
+    if words.null_count == len(words):
+        return {name: pa.nulls(len(words), pa.int64()) for name in _EFFORT}
     pattern = "/".join(rf"(?P<{name}>\d*)" for name in _EFFORT)
-    found = pc.extract_regex(text, rf"^{pattern}$")
+    found = pc.extract_regex(_text(words), rf"^{pattern}$")
     return {name: _converted(pc.struct_field(found, name), pa.int64()) for name in _EFFORT}
 
 
-def read_slice(piece: Slice, pages: Iterator[list[Any]], on_gap: OnGap) -> Iterator[pa.RecordBatch]:
+def read_slice(piece: Slice, pages: Iterator[Fields], on_gap: OnGap) -> Iterator[pa.RecordBatch]:
     """All batches of a slice."""
     rows = Rows(piece, on_gap)
-    for entries in pages:
-        yield from (batch for batch in rows.page(entries) if batch.num_rows)
+    for fields in pages:
+        yield from (batch for batch in rows.page(fields) if batch.num_rows)
     yield from rows.end()

@@ -11,20 +11,23 @@ from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 from cobalance.coordinator.keys import SCHEMA, journal_key
 from cobalance.coordinator.open import open_transport
-from cobalance.errors import ProtocolMismatch, UnknownGroup, Unreachable
+from cobalance.errors import PermissionMissing, ProtocolMismatch, UnknownGroup, Unreachable
 from cobalance.names import validate_name
 from cobalance_sims.spark.journal_position import LAST_IN_MS, Position, before_ms
+from cobalance_sims.spark.journal_reply import ReplyFields, Unclear
+from cobalance_sims.spark.journal_rows import ListFields
 
 if TYPE_CHECKING:
     from cobalance.coordinator.redis.cluster import ClusterTransport
     from cobalance.coordinator.redis.transport import RedisTransport
     from cobalance_sims.spark.journal_options import JournalOptions
+    from cobalance_sims.spark.journal_rows import Fields
 
 PAGE = 5_000
 """Entries in a request: Redis is busy with them for about 5 ms."""
 
-TOGETHER = 20_000
-"""Entries that become one batch of Arrow."""
+ROOM = 64 * 1_024
+"""Bytes of the first page; later ones are expected to be as long as the one before, and a little more."""
 
 _CALL_TIMEOUT_MS = 10_000
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
@@ -43,6 +46,7 @@ class JournalServer:
             "RedisTransport | ClusterTransport", open_transport(options.redis_url(), call_timeout_ms=_CALL_TIMEOUT_MS)
         )
         self._retry_s, self._prefix = options.retry_s, options.key_prefix
+        self._is_raw, self._room = True, ROOM
 
     def groups(self, wanted: tuple[str, ...]) -> list[str]:
         """Returns the groups that are named, or match.
@@ -106,24 +110,30 @@ class JournalServer:
         found = self._range(self._key(group), start.id, last, min(count, PAGE) + 1)
         return self._position(group, found[-1:]) or start
 
-    def pages(self, group: str, after: str, last: str) -> Iterator[list[Entry]]:
-        """Yields all entries after an id, up to another one, in large pages, which are cheaper to process."""
-        gathered: list[Entry] = []
-        for entries in self._replies(group, after, last):
-            gathered += entries
-            if len(gathered) >= TOGETHER:
-                yield gathered
-                gathered = []
-        if gathered:
-            yield gathered
-
-    def _replies(self, group: str, after: str, last: str) -> Iterator[list[Entry]]:
+    def pages(self, group: str, after: str, last: str) -> Iterator[Fields]:
+        """Yields all entries after an id, up to another one."""
         key = self._key(group)
-        while page := self._range(key, f"({after}", last, PAGE):
+        while len(page := self._page(key, f"({after}", last)):
             yield page
             if len(page) < PAGE:
                 return
-            after = cast("bytes", page[-1][0]).decode()
+            after = page.ids()[-1].as_py().decode()
+
+    def _page(self, key: str, first: str, last: str) -> Fields:
+        """The reply is split as it came where that is possible, else parsed."""
+        if self._is_raw:
+            try:
+                return ReplyFields(*self._raw_range(key, first, last))
+            except PermissionMissing:
+                self._is_raw = False
+            except Unclear:
+                pass
+        return ListFields(self._range(key, first, last, PAGE))
+
+    def _raw_range(self, key: str, first: str, last: str) -> tuple[bytearray, int]:
+        found = self._asked(lambda: self._transport.read_range_raw(key, first, last, PAGE, self._room))
+        self._room = ROOM + found[1] + found[1] // 8
+        return found
 
     def _range(self, key: str, first: str, last: str, count: int) -> list[Entry]:
         return cast("list[Entry]", self._asked(lambda: self._transport.read_range(key, first, last, count)))

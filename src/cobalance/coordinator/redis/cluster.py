@@ -103,6 +103,10 @@ class ClusterTransport:
         """Entries between two ids; see :class:`RedisTransport`."""
         return self._at(key, lambda node: node.read_range(key, first, last, count))
 
+    def read_range_raw(self, key: str, first: str, last: str, count: int, room: int) -> tuple[bytearray, int]:
+        """The same, unparsed; see :class:`RedisTransport`."""
+        return self._at(key, lambda node: node.read_range_raw(key, first, last, count, room))
+
     def read_newest(self, key: str, last: str = "+") -> Reply:
         """The newest entry; see :class:`RedisTransport`."""
         return self._at(key, lambda node: node.read_newest(key, last))

@@ -19,6 +19,7 @@ from cobalance.coordinator.redis.failures import ACL_PLACE, call_failure, connec
 from cobalance.coordinator.redis.hosts import RedisSource
 from cobalance.coordinator.redis.listener import RedisListener
 from cobalance.coordinator.redis.permissions import PUBLISH, is_inside_script, lacking, lacking_of_all, named, refusal
+from cobalance.coordinator.redis.raw_reply import read_raw
 from cobalance.coordinator.transport import CALL_TIMEOUT_MS, CERTAIN, DOUBTED, OnHint, Reply, Script
 from cobalance.errors import EvictingPolicy, ServerError, Unreachable
 
@@ -65,6 +66,8 @@ class RedisTransport:
         """The groups, by their first key, for which this connection's user was found to have all permissions that
         scripts need.
         """
+        self._pinged = False
+        """Whether this connection's user may PING."""
         self._fails_over = fails_over
         self._warned = set() if warned is None else warned
         self._closed = False
@@ -169,6 +172,24 @@ class RedisTransport:
 
         return self._perform(read, "reading a journal")
 
+    def read_range_raw(self, key: str, first: str, last: str, count: int, room: int) -> tuple[bytearray, int]:
+        """The same, unparsed, and perhaps an error; see :func:`read_raw`. `room` is how many bytes are expected.
+
+        Raises:
+            PermissionMissing: the user may not PING, without which the end of the reply is not known.
+        """
+
+        def read(connection: Wire) -> Reply:
+            if not self._pinged:
+                _exchange(connection, "PING")
+                self._pinged = True
+            replies.append(read_raw(connection, "XRANGE", key, first, last, "COUNT", count, room=room))
+            return None
+
+        replies: list[tuple[bytearray, int]] = []
+        self._perform(read, "reading a journal")
+        return replies[0]
+
     def read_newest(self, key: str, last: str = "+") -> Reply:
         """The newest entry of a stream up to an id, in a list, which is empty if there is none."""
 
@@ -246,6 +267,7 @@ class RedisTransport:
         self._connection.disconnect()
         self._greeted = False
         self._permitted.clear()
+        self._pinged = False
         try:
             address = self._source.locate(self._timeout_ms)
             self._address, self._place = address, address.place
