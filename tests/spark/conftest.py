@@ -11,7 +11,7 @@ import redis
 from tests.names import unique
 from tests.redis_user import PASSWORD
 
-from cobalance_sims.spark.session import open_session
+from cobalance_sims.spark.session import BRIEF_JAVA, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,8 +35,7 @@ def spark(connect_port: int) -> Iterator["SparkSession"]:
         "spark.sql.artifact.isolation.enabled": "true",
         "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
         "spark.sql.shuffle.partitions": "2",
-        # The better compiler, and a collector with threads of its own, cost more than they save in a few minutes.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": BRIEF_JAVA,
     }
     session = open_session("local[2]", config=plugin)
     yield session

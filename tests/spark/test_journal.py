@@ -22,11 +22,20 @@ from cobalance.coordinator.open import open_transport
 from cobalance.errors import AuthenticationRefused, UnknownGroup, UsageError
 from cobalance.journal import Journal
 from cobalance_sims.outcomes.event import of_entry
+from cobalance_sims.spark import session
+from cobalance_sims.spark.journal_export import exported_there
+from cobalance_sims.spark.journal_folder import exported_here, holds_everything
+from cobalance_sims.spark.journal_options import JournalOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.campaign
+
+
+def no_spark(*_: object, **__: object) -> None:
+    raise AssertionError("Spark is started")
+
 
 LONG_S = 300
 """A busy machine takes minutes to start Spark, which needs seconds of CPU."""
@@ -71,6 +80,31 @@ def test_an_export_goes_on_where_it_stopped(
     assert "MISSING: 101 to 110" in said
     assert exported(out) == {f"{stem}-a": [*range(1, 101), *range(110, 131)], f"{stem}-b": [*range(1, 21)]}
     assert PASSWORD not in everything_in(out)
+
+
+@pytest.mark.timeout(LONG_S)
+def test_nothing_new_is_told_without_spark(
+    spark: SparkSession, admin: redis.Redis, stem: str, address: str, tmp_path: Path
+) -> None:
+    """In what a start of Spark alone would take. An unfinished batch and a new entry need Spark again."""
+    out, words = tmp_path / "out", ("--group", f"{stem}-*", "--max-entries", "40")
+    write(admin, f"{stem}-a", 1, 50)
+    write(admin, f"{stem}-b", 6, 30)
+    said = export(out, address, *words)
+    assert f"{stem}-b: 25 events" in said
+    assert "MISSING: 1 to 5" in said
+    assert exported_here(out) == exported_there(spark, str(out))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "spark_session", no_spark)
+        assert export(out, address, *words) == said
+        write(admin, f"{stem}-a", 51, 51)
+        with pytest.raises(AssertionError, match="Spark is started"):
+            export(out, address, *words)
+    assert f"{stem}-a: 51 events" in export(out, address, *words)
+    commits = out / "checkpoint" / "commits"
+    (commits / str(max(int(file.name) for file in commits.iterdir() if file.name.isdigit()))).unlink()
+    known = JournalOptions.read({"groups": f"{stem}-*", "redisUrlFile": address})
+    assert not holds_everything(out, known)
 
 
 @pytest.mark.timeout(LONG_S)

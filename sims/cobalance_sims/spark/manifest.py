@@ -12,6 +12,7 @@ own. Everything is written through Spark, which may run on a machine with other 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 from collections.abc import Iterator, Sequence
@@ -41,6 +42,10 @@ COLUMNS = {
 """Columns of a run. Runs of one shape are expected to cost about the same."""
 
 SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+
+
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
+"""What file systems say that know no locks: some network mounts, and object stores mounted as folders."""
 
 
 @attrs.frozen
@@ -122,19 +127,27 @@ def absolute(out: str) -> str:
     return out.rstrip("/") if urlsplit(out).scheme else str(Path(out).expanduser().absolute())
 
 
+def folder_of(out: str) -> Path | None:
+    """The folder, if it is one of this machine, or mounted on it."""
+    parts = urlsplit(out)
+    if not parts.scheme:
+        return Path(absolute(out))
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
 @contextmanager
 def only_writer(out: str) -> Iterator[None]:
-    """Keeps a second command away from a folder of this machine; for other places, the caller has to.
+    """Keeps a second command away from a folder of this machine. For other places, and file systems without locks, the
+    caller has to.
 
     Raises:
         UsageError: another one is writing there, the folder cannot be written to, or its name is not usable.
     """
     _check_name(out)
-    parts = urlsplit(out)
-    if parts.scheme not in {"", "file"}:
+    folder = folder_of(out)
+    if folder is None:
         yield
         return
-    folder = Path(unquote(parts.path))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
@@ -143,10 +156,13 @@ def only_writer(out: str) -> Iterator[None]:
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise UsageError(
                 f"Another command is at work in {folder}: wait for its end, or name another folder."
             ) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise UsageError(f"{folder} cannot be locked ({error.strerror}): name another folder.") from None
         yield
 
 

@@ -38,6 +38,12 @@ ALWAYS = {
 """For every session, since what we write and say depends on it."""
 
 
+BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a JVM that lives for minutes: the better compiler, and a collector with threads of its own, would take more from our
+Python workers than they give.
+"""
+
+
 @attrs.frozen
 class SparkTarget:
     """Where Spark runs."""
@@ -157,7 +163,7 @@ def _local_defaults() -> dict[str, str]:
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
         "spark.connect.grpc.binding.address": LOOPBACK,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()} {BRIEF_JAVA}",
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -7,12 +7,11 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
-from urllib.parse import urlsplit
 
 import attrs
 from cyclopts import App, Parameter, Token
@@ -25,16 +24,16 @@ from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.open import DEFAULT_REDIS_URL, open_transport
 from cobalance.errors import UnknownGroup, UsageError
 from cobalance_sims.spark.interruption import sigterm_interrupts, stop_wished
-from cobalance_sims.spark.journal_folder import CHECKPOINT, EVENTS, lost_its_place
+from cobalance_sims.spark.journal_folder import CHECKPOINT, EVENTS, exported_here, holds_everything, lost_its_place
 from cobalance_sims.spark.journal_options import DEFAULT_VARIABLE, JournalOptions
-from cobalance_sims.spark.manifest import only_writer
+from cobalance_sims.spark.manifest import folder_of, only_writer
 from cobalance_sims.spark.session import find_target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from cobalance_sims.spark.journal_export import Exported
+    from cobalance_sims.spark.journal_folder import Exported
 
 ATTEMPTS = 20
 """In a row, for a stream whose Python process was too slow to start."""
@@ -117,24 +116,37 @@ def journal(
     with sigterm_interrupts(), only_writer(out), _address(redis, spark.master) as address:
         settings = _settings(reading, redis, address, spark.master)
         if find_target(spark.master, os.environ).local and not follow:  # whoever follows, waits
-            _check_groups(settings)
+            known = JournalOptions.read(settings)
+            _check_groups(known)
+            if _is_up_to_date(out, known):
+                return
         with spark.session() as session:
             _export(session, out, settings, every if follow else None)
 
 
-def _check_groups(settings: Mapping[str, str]) -> None:
+def _check_groups(known: JournalOptions) -> None:
     from cobalance_sims.spark.journal_export import KEPT
 
     try:
-        check_groups(JournalOptions.read(settings))
+        check_groups(known)
     except UnknownGroup as error:
         raise UnknownGroup(f"{error} {KEPT}") from None
 
 
+def _is_up_to_date(out: str, known: JournalOptions) -> bool:
+    """Whether the folder, if it is one of this machine, holds all there is; then it is told here, without Spark."""
+    folder = folder_of(out)
+    if folder is None or not holds_everything(folder, known):
+        return False
+    found = exported_here(folder)
+    for it in found:
+        print(told(it))
+    return bool(found)
+
+
 def _check_folder(out: str) -> None:
-    parts = urlsplit(out)
-    folder = Path(parts.path if parts.scheme == "file" else out)
-    if parts.scheme in {"", "file"} and (folder / EVENTS).exists() and not (folder / CHECKPOINT).exists():
+    folder = folder_of(out)
+    if folder is not None and (folder / EVENTS).exists() and not (folder / CHECKPOINT).exists():
         raise lost_its_place(str(folder))
 
 
