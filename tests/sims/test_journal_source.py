@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ from cobalance.coordinator.open import open_transport
 from cobalance.errors import CobalanceError, InvalidSettings, ProtocolMismatch, UnknownGroup
 from cobalance.journal import Journal
 from cobalance_sims.outcomes.event import of_entry
-from cobalance_sims.spark.journal import read_piece
+from cobalance_sims.spark import journal_slices
+from cobalance_sims.spark.journal import JournalSlice, read_piece
 from cobalance_sims.spark.journal_options import JournalOptions
 from cobalance_sims.spark.journal_position import BEGINNING, Position
 from cobalance_sims.spark.journal_rows import JournalIncomplete
 from cobalance_sims.spark.journal_server import JournalServer
-from cobalance_sims.spark.journal_slices import Slice, cut, limited, shares, start_of
+from cobalance_sims.spark.journal_slices import Slice, cut, cut_all, limited, shares, start_of
 
 START_MS = 1_790_000_000_000
 
@@ -63,8 +65,6 @@ def burst(admin: redis.Redis, group: str, count: int, *, width: int) -> None:
 
 def rows(options: JournalOptions, piece: Slice) -> list[dict[str, Any]]:
     """What a task returns for a slice."""
-    from cobalance_sims.spark.journal import JournalSlice
-
     return [row for batch in read_piece(options, JournalSlice(piece)) for row in batch.to_pylist()]
 
 
@@ -85,6 +85,44 @@ def test_slices_hold_every_entry_once(admin: redis.Redis, group: str, options: J
     assert [piece.end.seq for piece in pieces] == [20, 40, 60, 80, 100]
     found = [row["seq"] for piece in pieces for row in rows(options, piece)]
     assert found == list(range(1, 101))
+
+
+def test_there_is_a_slice_for_every_core(
+    admin: redis.Redis, group: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that all work, if there is enough to read: not fewer entries than a task's start is worth."""
+    monkeypatch.setattr(journal_slices, "LEAST", 10)
+    monkeypatch.setenv("COBALANCE_REDIS_URL", redis_url)
+    burst(admin, group, 100, width=1)
+
+    def sizes(**given: str) -> list[int]:
+        known = JournalOptions.read({"groups": group, "retryS": "0", **given})
+        with JournalServer(known) as server:
+            ends = [0, *(piece.end.seq for piece in cut_all(server, [whole(server, group)], known))]
+        return [end - start for start, end in pairwise(ends)]
+
+    assert sizes(minPartitions="4") == [25] * 4
+    assert sizes(minPartitions="1") == [100]
+    assert sizes(minPartitions="80") == [10] * 10
+    assert sizes(minPartitions="1", partitionEntries="50") == [50, 50]
+
+
+def test_only_columns_that_are_wanted_are_read(admin: redis.Redis, group: str, options: JournalOptions) -> None:
+    """In their order, with what shows gaps behind the scenes."""
+    burst(admin, group, 5, width=1)
+    admin.xdel(journal_key(group), f"{START_MS + 6}-0")
+    with JournalServer(options) as server:
+        piece = JournalSlice(whole(server, group))
+    batches = list(read_piece(options, piece, (("resource", True), ("kind", True), ("handled", True))))
+    assert {tuple(batch.schema.names) for batch in batches} == {("resource", "kind", "handled")}
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert [(row["kind"], row["resource"]) for row in rows] == [
+        ("granted", "r0"),
+        ("granted", "r1"),
+        ("gap", None),
+        ("granted", "r3"),
+        ("granted", "r4"),
+    ]
 
 
 def test_what_was_trimmed_shows(admin: redis.Redis, group: str, options: JournalOptions) -> None:

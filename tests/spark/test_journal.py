@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
+from pyspark.errors import AnalysisException
 from pyspark.sql.functions import spark_partition_id
 from tests.redis_user import PASSWORD
 from tests.spark.journals import everything_in, export, exported, write
@@ -60,6 +61,18 @@ def test_a_batch_is_what_the_journals_hold(
     frame.explain(extended=True)
     assert "cobalance" in (plan := capfd.readouterr().out)
     assert PASSWORD not in plan
+
+
+@pytest.mark.timeout(LONG_S)
+def test_a_schema_chooses_columns(spark: SparkSession, admin: redis.Redis, stem: str, address: str) -> None:
+    """Only these are read. One that there is not, or not of this type, is refused with those that there are."""
+    write(admin, stem, 1, 3)
+    reader = spark.read.format("cobalance").options(groups=stem, redisUrlFile=address)
+    found = reader.schema("kind string, seq bigint").load()
+    assert [tuple(row) for row in found.collect()] == [("granted", 1), ("granted", 2), ("granted", 3)]
+    for schema in ("colour string", "seq string"):
+        with pytest.raises(AnalysisException, match=r"has no column .* it has run string NOT NULL"):
+            reader.schema(schema).load().collect()
 
 
 @pytest.mark.timeout(LONG_S)

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, cast
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from cobalance.errors import InvalidSettings
 from cobalance_sims.records import EVENT
 from cobalance_sims.spark.journal_options import JournalOptions
-from cobalance_sims.spark.journal_slices import Slice, behind, cut, start_of
-from cobalance_sims.spark.schemas import spark_ddl
+from cobalance_sims.spark.journal_slices import Slice, behind, cut_all, start_of
+from cobalance_sims.spark.schemas import spark_ddl, spark_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
     from cobalance_sims.spark.journal_stream import JournalStreamReader
 
 NAME = "cobalance"
+
+Columns = tuple[tuple[str, bool], ...]
+"""Names of columns, and whether each may be null, as Spark has asked for them."""
+
+ALL_COLUMNS: Columns = tuple((it.name, it.nullable) for it in EVENT.columns)
 
 
 class JournalSource(DataSource):
@@ -47,15 +53,28 @@ class JournalSource(DataSource):
 
     def reader(self, schema: StructType) -> JournalReader:
         """The reader of a batch."""
-        del schema
-        return JournalReader(JournalOptions.read(self.options))
+        return JournalReader(JournalOptions.read(self.options), columns_of(schema))
 
     def streamReader(self, schema: StructType) -> JournalStreamReader:  # noqa: N802 - Spark's name
         """The reader of a stream."""
         from cobalance_sims.spark.journal_stream import JournalStreamReader
 
-        del schema
-        return JournalStreamReader(JournalOptions.read(self.options))
+        return JournalStreamReader(JournalOptions.read(self.options), columns_of(schema))
+
+
+def columns_of(schema: StructType) -> Columns:
+    """The columns of a query: all, or those that it names with ``.schema("run string, kind string")``.
+
+    Raises:
+        InvalidSettings: one is no column of events, or has another type there.
+    """
+    types = {it.name: spark_type(it) for it in EVENT.columns}
+    for field in schema.fields:
+        if types.get(field.name) != (kind := field.dataType.simpleString()):
+            raise InvalidSettings(
+                f"The cobalance source has no column {field.name} of type {kind}; it has {spark_ddl(EVENT)}."
+            )
+    return tuple((field.name, field.nullable) for field in schema.fields)
 
 
 class JournalSlice(InputPartition):
@@ -69,8 +88,8 @@ class JournalSlice(InputPartition):
 class JournalReader(DataSourceReader):
     """Reads what is there when the query is planned."""
 
-    def __init__(self, options: JournalOptions) -> None:
-        self._options = options
+    def __init__(self, options: JournalOptions, columns: Columns = ALL_COLUMNS) -> None:
+        self._options, self._columns = options, columns
 
     def partitions(self) -> Sequence[InputPartition]:
         """Slices of every group."""
@@ -79,12 +98,7 @@ class JournalReader(DataSourceReader):
         options = self._options
         with JournalServer(options) as server:
             wholes = [self._whole(server, group) for group in server.groups(options.groups)]
-            return [
-                JournalSlice(piece)
-                for whole in wholes
-                if whole
-                for piece in cut(server, whole, options.partition_entries)
-            ]
+            return [JournalSlice(piece) for piece in cut_all(server, list(filter(None, wholes)), options)]
 
     def _whole(self, server: JournalServer, group: str) -> Slice | None:
         start = start_of(server, group, self._options.since_ms)
@@ -92,7 +106,7 @@ class JournalReader(DataSourceReader):
         return Slice(group, start, end) if end and behind(start, end) else None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_piece(self._options, partition)
+        return read_piece(self._options, partition, self._columns)
 
 
 @contextmanager
@@ -107,11 +121,17 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def read_piece(options: JournalOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def read_piece(
+    options: JournalOptions, partition: InputPartition, columns: Columns = ALL_COLUMNS
+) -> Iterator[pa.RecordBatch]:
     """Runs in the process of a task: a connection of its own, page by page."""
-    from cobalance_sims.spark.journal_rows import read_slice
+    import pyarrow as pa
+
+    from cobalance_sims.spark.journal_rows import SCHEMA, read_slice
     from cobalance_sims.spark.journal_server import JournalServer
 
     piece = cast("JournalSlice", partition).piece
+    schema = pa.schema([SCHEMA.field(name).with_nullable(nullable) for name, nullable in columns])
     with JournalServer(options) as server, uncollected():
-        yield from read_slice(piece, server.pages(piece.group, piece.start.id, piece.end.id), options.on_gap)
+        pages = server.pages(piece.group, piece.start.id, piece.end.id)
+        yield from read_slice(piece, pages, options.on_gap, schema)

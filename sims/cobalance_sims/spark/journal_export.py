@@ -21,6 +21,7 @@ from cobalance_sims.spark.journal import NAME
 from cobalance_sims.spark.journal_folder import CHECKPOINT, EVENTS, Exported, exported_here, lost_its_place
 from cobalance_sims.spark.manifest import absolute, folder_of
 from cobalance_sims.spark.schemas import spark_ddl
+from cobalance_sims.spark.sweep import core_count
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +55,7 @@ def start_export(spark: SparkSession, out: str, options: Mapping[str, str], ever
         sys.stderr.write(f"wave {number} is written\n")
         sys.stderr.flush()
 
-    stream = spark.readStream.format(NAME).options(**options).load()
+    stream = spark.readStream.format(NAME).options(minPartitions=core_count(spark), **options).load()
     writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     if every_s is None:
         return writer.trigger(availableNow=True).start()

@@ -43,7 +43,11 @@ class JournalOptions:
     max_entries_per_batch: int | None = None
     """``maxEntriesPerBatch``: about how many entries a micro-batch takes, over all groups."""
     partition_entries: int = 125_000
-    """``partitionEntries``: about how many entries one task reads."""
+    """``partitionEntries``: about how many entries one task reads at most."""
+    min_partitions: int = attrs.field(factory=lambda: os.cpu_count() or 1)
+    """``minPartitions``: how many tasks read at a time, if there is enough to read: the cores of the cluster. By default those
+    of the machine that plans the query.
+    """
     retry_s: int = 30
     """``retryS``: how long a Redis that does not answer is retried."""
     url_variable: str = DEFAULT_VARIABLE
@@ -199,6 +203,7 @@ _SPELT: dict[str, Callable[[str], tuple[str, object]]] = {
     "onGap": _reader("on_gap", _policy),
     "maxEntriesPerBatch": _reader("max_entries_per_batch", _count("maxEntriesPerBatch")),
     "partitionEntries": _reader("partition_entries", _count("partitionEntries")),
+    "minPartitions": _reader("min_partitions", _count("minPartitions")),
     "retryS": _reader("retry_s", _count("retryS", least=0)),
     "redisUrlEnv": _reader("url_variable", _variable),
     "redisUrlFile": _reader("url_file", _path),

@@ -36,7 +36,9 @@ _STORED = {"deadline_ms": "deadline"}
 _EFFORT = ("handled", "busy_ms", "late_ms")
 """Columns that share one field, ``effort``: three numbers with slashes between them, each possibly empty."""
 
-_REQUIRED = ("seq", "kind", "at_ms")
+_REQUIRED = frozenset({"seq", "kind", "at_ms"})
+
+ALL = frozenset(EVENT.names)
 
 
 class JournalIncomplete(CobalanceError):
@@ -46,22 +48,27 @@ class JournalIncomplete(CobalanceError):
 class Rows:
     """The events of one slice, with gaps."""
 
-    def __init__(self, piece: Slice, on_gap: OnGap) -> None:
-        self._piece, self._on_gap = piece, on_gap
+    def __init__(self, piece: Slice, on_gap: OnGap, schema: pa.Schema = SCHEMA) -> None:
+        """`schema` has the columns that are wanted; only they are decoded, and what shows a gap."""
+        self._piece, self._on_gap, self._schema = piece, on_gap, schema
+        self._names = frozenset(schema.names)
         self._last_seq = piece.start.seq
         self._last_ms = piece.start.ms
 
     def page(self, fields: Fields) -> Iterator[pa.RecordBatch]:
         """One page as batches: a single one, unless there are gaps."""
-        batch = decode(self._piece.group, fields)
-        done = 0
+        batch = decode(self._piece.group, fields, self._names)
+        wanted, done = self._wanted(batch), 0
         for at in self._jumps(batch):
-            yield batch.slice(done, at - done)
+            yield wanted.slice(done, at - done)
             yield self._gap(batch["seq"][at].as_py(), batch["at_ms"][at].as_py(), self._seq_before(batch, at))
             done = at
         self._last_seq = batch["seq"][-1].as_py()
         self._last_ms = batch["at_ms"][-1].as_py()
-        yield batch.slice(done)
+        yield wanted.slice(done)
+
+    def _wanted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([batch[name] for name in self._schema.names], schema=self._schema)
 
     def end(self) -> Iterator[pa.RecordBatch]:
         """What is missing at the end, when everything is read: perhaps the whole slice."""
@@ -96,7 +103,8 @@ class Rows:
             "at_ms": at_ms,
             "reason": missing,
         }
-        return pa.RecordBatch.from_pylist([dict(zip(EVENT.names, EVENT.row(values), strict=True))], SCHEMA)
+        row = dict(zip(EVENT.names, EVENT.row(values), strict=True))
+        return pa.RecordBatch.from_pylist([{name: row[name] for name in self._schema.names}], self._schema)
 
 
 class Fields(Protocol):
@@ -147,38 +155,37 @@ class ListFields:
         return self._entries
 
 
-def decode(group: str, fields: Fields) -> pa.RecordBatch:
-    """Decodes a page into events.
+def decode(group: str, fields: Fields, names: frozenset[str] = ALL) -> pa.RecordBatch:
+    """Decodes a page into events: the columns of these names, and those that every entry has.
 
     Raises:
         ProtocolMismatch: an entry is not of our form; the message names it.
     """
     try:
-        return _batch(group, fields)
+        return _batch(group, fields, names | _REQUIRED)
     except pa.ArrowInvalid:
         pass
     entries = fields.entries()
     if len(entries) > 1:
         for entry in entries:  # One of them is the culprit.
-            decode(group, ListFields([entry]))
+            decode(group, ListFields([entry]), names)
     raise not_ours(group, entries[0][0].decode())
 
 
-def _batch(group: str, fields: Fields) -> pa.RecordBatch:
-    effort = _effort(fields.column("effort"))
-    known = {
-        "run": pa.repeat(group, len(fields)),
-        "source": pa.repeat(JOURNAL, len(fields)),
-        "id": _text(fields.ids()),
-        **effort,
-    }
-    for field in SCHEMA:
-        if field.name not in known:
+def _batch(group: str, fields: Fields, names: frozenset[str]) -> pa.RecordBatch:
+    schema = pa.schema([field for field in SCHEMA if field.name in names])
+    effort = _effort(fields.column("effort")) if names.intersection(_EFFORT) else {}
+    known = {"run": pa.repeat(group, len(fields)), "source": pa.repeat(JOURNAL, len(fields)), **effort}
+    for field in schema:
+        if field.name == "id":
+            known["id"] = _text(fields.ids())
+        elif field.name not in known:
             known[field.name] = _converted(fields.column(_STORED.get(field.name, field.name)), field.type)
     if any(known[name].null_count for name in _REQUIRED):
         raise pa.ArrowInvalid("a field that every entry has is missing")
-    known["deadline_ms"] = _null_where(known["deadline_ms"], 0)
-    return pa.RecordBatch.from_arrays([known[name] for name in SCHEMA.names], schema=SCHEMA)
+    if "deadline_ms" in known:
+        known["deadline_ms"] = _null_where(known["deadline_ms"], 0)
+    return pa.RecordBatch.from_arrays([known[name] for name in schema.names], schema=schema)
 
 
 def _converted(words: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -214,9 +221,11 @@ def _effort(words: pa.Array) -> dict[str, pa.Array]:
     return {name: _converted(pc.struct_field(found, name), pa.int64()) for name in _EFFORT}
 
 
-def read_slice(piece: Slice, pages: Iterator[Fields], on_gap: OnGap) -> Iterator[pa.RecordBatch]:
-    """All batches of a slice."""
-    rows = Rows(piece, on_gap)
+def read_slice(
+    piece: Slice, pages: Iterator[Fields], on_gap: OnGap, schema: pa.Schema = SCHEMA
+) -> Iterator[pa.RecordBatch]:
+    """All batches of a slice, with the columns of the schema."""
+    rows = Rows(piece, on_gap, schema)
     for fields in pages:
         yield from (batch for batch in rows.page(fields) if batch.num_rows)
     yield from rows.end()

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
 from cobalance_sims.spark.journal_position import BEGINNING, Position, StreamId, before_ms
+
+if TYPE_CHECKING:
+    from cobalance_sims.spark.journal_options import JournalOptions
+
+
+LEAST = 20_000
+"""Entries in a task: its start takes as long as reading that many."""
 
 
 @attrs.frozen
@@ -48,6 +55,21 @@ def start_of(places: Places, group: str, since_ms: int | None) -> Position:
         newest = places.newest(group)
         return Position(str(before_ms(since_ms)), newest.seq) if newest else BEGINNING
     return BEGINNING if found == oldest else Position(str(before_ms(since_ms)), found.seq - 1)
+
+
+def cut_all(places: Places, wholes: Sequence[Slice], options: JournalOptions) -> Iterator[Slice]:
+    """Cuts slices into pieces of at most about ``partition_entries``, and into ``min_partitions`` of them, unless these
+    would be small.
+    """
+    share = sum(length(places, whole) for whole in wholes) // options.min_partitions
+    for whole in wholes:
+        yield from cut(places, whole, min(options.partition_entries, max(share, LEAST)))
+
+
+def length(places: Places, piece: Slice) -> int:
+    """About how many entries it has: at least one."""
+    head = places.next(piece.group, piece.start)
+    return max(1, piece.end.seq - head.seq + 1) if head else 1
 
 
 def cut(places: Places, whole: Slice, entries: int) -> Iterator[Slice]:

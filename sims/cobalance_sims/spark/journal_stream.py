@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from cobalance_sims.spark.journal import JournalSlice, read_piece
+from cobalance_sims.spark.journal import ALL_COLUMNS, Columns, JournalSlice, read_piece
 from cobalance_sims.spark.journal_position import Position
 from cobalance_sims.spark.journal_rows import JournalIncomplete
 from cobalance_sims.spark.journal_server import JournalServer, is_pattern
-from cobalance_sims.spark.journal_slices import Slice, behind, cut, limited, shares, start_of
+from cobalance_sims.spark.journal_slices import Slice, behind, cut_all, length, limited, shares, start_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,8 +38,8 @@ Places = dict[str, Position]
 class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in one process of the driver while the query runs; :meth:`read` runs in the tasks."""
 
-    def __init__(self, options: JournalOptions) -> None:
-        self._options = options
+    def __init__(self, options: JournalOptions, columns: Columns = ALL_COLUMNS) -> None:
+        self._options, self._columns = options, columns
         self._server: JournalServer | None = None
         self._target: Places | None = None
         self._seen: Places = {}
@@ -79,14 +79,11 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The slices between two offsets, the same after a restart: the end has what `since` meant at planning time."""
         server = self._connected()
-        return [
-            JournalSlice(piece)
-            for whole in self._pending(server, places(start), places(end), end["since_ms"])
-            for piece in cut(server, whole, self._options.partition_entries)
-        ]
+        wholes = self._pending(server, places(start), places(end), end["since_ms"])
+        return [JournalSlice(piece) for piece in cut_all(server, wholes, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_piece(self._options, partition)
+        return read_piece(self._options, partition, self._columns)
 
     def stop(self) -> None:
         if self._server is not None:
@@ -143,14 +140,9 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _ends(server: JournalServer, pending: list[Slice], most: int | None) -> Places:
     if most is None:
         return {piece.group: piece.end for piece in pending}
-    waiting = {piece.group: _length(server, piece) for piece in pending}
+    waiting = {piece.group: length(server, piece) for piece in pending}
     allowed = shares(waiting, most)
     return {piece.group: limited(server, piece, allowed[piece.group]) for piece in pending}
-
-
-def _length(server: JournalServer, piece: Slice) -> int:
-    head = server.next(piece.group, piece.start)
-    return max(1, piece.end.seq - head.seq + 1) if head else 1
 
 
 def places(offset: Offset) -> Places:

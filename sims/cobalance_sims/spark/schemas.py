@@ -46,6 +46,11 @@ def spark_ddl(record: Record) -> str:
     return ", ".join(f"{it.name} {_SPARK[it.type]}{'' if it.nullable else ' NOT NULL'}" for it in record.columns)
 
 
+def spark_type(column: Column) -> str:
+    """Its type as Spark writes it."""
+    return _SPARK[column.type]
+
+
 def spark_struct(record: Record) -> str:
     """Its rows as a Spark struct type, in text."""
     return f"struct<{', '.join(f'{it.name}: {_SPARK[it.type]}' for it in record.columns)}>"
