@@ -49,6 +49,21 @@ def test_events_that_are_given_twice_count_once(spark: SparkSession, tmp_path: P
     assert (once.windows[0].events, once.windows[0].missing, once.drains["r1"].count) == (4, 0, 1)
 
 
+def test_what_is_missing_is_counted_in_each_group(spark: SparkSession, tmp_path: Path) -> None:
+    """Gaps at any place, except where an incarnation jumps, even before or after a gap; in one group and several."""
+    seqs = {"a": [3, 4, 7, 8, 20], "b": [1, 2], "c": [5, 900, 901, 905], "d": [1, 40, 90]}
+    begun = {"a": {7}, "b": {1}, "c": {5, 900}, "d": {40, 90}}
+    rows = [
+        Event(group, JOURNAL, f"{seq}-0", seq, "incarnation" if seq in begun[group] else "added", 1_000 + seq)
+        for group, numbers in seqs.items()
+        for seq in numbers
+    ]
+    pq.write_table(pa.Table.from_struct_array(struct_array(EVENT, rows)), tmp_path / "part-0.parquet")
+    found = tallies(from_parquet(spark, [str(tmp_path)])).windows
+    assert [(it.run, it.events, it.missing) for it in found] == [("a", 5, 11), ("b", 2, 0), ("c", 4, 3), ("d", 3, 0)]
+    assert [it.is_whole for it in found] == [False, True, False, True]
+
+
 def test_what_a_repair_took_back_is_not_tallied(spark: SparkSession, tmp_path: Path) -> None:
     """A script reported a drain and an end, and died; one was reported again, the other never."""
     folder = export(tmp_path, "orders", "session_ms 20000")

@@ -1,13 +1,16 @@
 """Sweeps on a local Spark: exact, resumable, and robust against a failing run, a dying worker and a damaged file."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests.spark.sweeping import WORDS, check_complete, dying, raising, sweep, tiny
 
 from cobalance.cli.app import run as main
 from cobalance.errors import UsageError
+from cobalance_sims.simulate.kernel import RowResult, run_row
 from cobalance_sims.spark.balance import slots
 from cobalance_sims.spark.errors import CorruptParquet, NotASweep, WorkerDied, spark_errors
 from cobalance_sims.spark.manifest import Manifest, only_writer
@@ -38,6 +41,28 @@ def test_a_sweep_is_exact_and_a_repeated_one_adds_what_is_missing(spark: SparkSe
     larger = sweep(spark, tmp_path, tiny("1..4"), events_share=1.0)
     assert (larger.made, larger.there) == (2, 6)
     check_complete(spark, tmp_path, tiny("1..4"))
+
+
+def test_a_spark_that_keeps_nothing_is_swept_on(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As serverless ones do: each run is made once all the same, and its results wait in a folder of their own."""
+
+    def refuse(*_: object) -> None:
+        raise PySparkException("[NOT_SUPPORTED_WITH_SERVERLESS] PERSIST TABLE is not supported on serverless compute.")
+
+    monkeypatch.setattr(type(spark.range(1)), "persist", refuse)
+    counter = tmp_path / "made"
+
+    def counted(params: dict[str, Any]) -> RowResult:
+        with counter.open("a") as file:
+            file.write("x")
+        return run_row(params)
+
+    assert sweep(spark, tmp_path / "out", tiny("1..1"), kernel=counted).made == 2
+    assert counter.read_text() == "xx"
+    assert list((tmp_path / "out" / "staged").glob("wave=*/*.parquet"))
+    check_complete(spark, tmp_path / "out", tiny("1..1"))
 
 
 def test_a_failing_run_is_told_and_does_not_sink_the_sweep(

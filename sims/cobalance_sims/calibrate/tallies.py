@@ -22,6 +22,7 @@ from cobalance_sims.outcomes.crashes import SEEN, UNSAID
 from cobalance_sims.outcomes.repairs import AFTER, undone
 from cobalance_sims.records import EVENT
 from cobalance_sims.spark.errors import spark_errors
+from cobalance_sims.spark.kept import kept
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -116,13 +117,11 @@ def tallies_by_run(events: DataFrame) -> dict[str, Tallies]:
 def _tallied(events: DataFrame, whose: str) -> dict[str, Tallies]:
     """By the value of an SQL expression: what has the same is taken together."""
     with spark_errors("tallying the events"):
-        events = events.where("kind IS NULL OR kind <> 'gap'").selectExpr("*", f"{whose} AS whose").cache()
-        try:
-            windows, happened = _windows(events), _happened(events)
+        rows = events.where("kind IS NULL OR kind <> 'gap'").selectExpr("*", f"{whose} AS whose")
+        with kept(rows) as there:
+            windows, happened = _windows(there), _happened(there)
             drains, handlers, late = _drains(happened), _handlers(happened), _late(happened)
             lives, returns, settings = _lives(happened), _returns(happened), _settings(happened)
-        finally:
-            events.unpersist()
     return {
         name: Tallies(
             windows=found,
@@ -145,24 +144,37 @@ def _by_whose(rows: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
 
 
 def _windows(events: DataFrame) -> dict[str, list[Observation]]:
-    """The seq may jump where an incarnation begins; any other jump is a gap."""
+    """The seq may jump where an incarnation begins; any other jump is a gap.
+
+    The jumps of a run add up to its whole range less what is there. So only those of its few incarnations are looked for,
+    and no run has to be sorted, which one task would do alone, however long the run is.
+    """
     from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
 
-    jump = F.col("seq") - F.lag("seq").over(_by_seq("run")) - 1
+    begun = events.where("kind = 'incarnation'").select("whose", "run", F.col("seq").alias("begun"))
+    jumps = (
+        events.join(F.broadcast(begun), ["whose", "run"])
+        .where("seq < begun")
+        .groupBy("whose", "run", "begun")
+        .agg((F.col("begun") - F.max("seq") - 1).alias("jump"))
+        .groupBy("whose", "run")
+        .agg(F.sum("jump").alias("jumped"))
+    )
     strange = F.col("run").isNull() | F.col("seq").isNull() | F.col("kind").isNull() | F.col("at_ms").isNull()
     rows = (
-        events.withColumn("jump", F.when(F.col("kind") != "incarnation", jump))
-        .groupBy("whose", "run")
+        events.groupBy("whose", "run")
         .agg(
             F.first("source").alias("source"),
             F.min("at_ms").alias("from_ms"),
             F.max("at_ms").alias("to_ms"),
             F.count("*").alias("events"),
-            F.coalesce(F.sum("jump"), F.lit(0)).alias("missing"),
+            (F.max("seq") - F.min("seq") + 1 - F.count("*")).alias("absent"),
             F.count_distinct("resource").alias("resources"),
             (F.min("seq") == 1).alias("is_whole"),
             F.count_if(strange).alias("strange"),
         )
+        .join(F.broadcast(jumps), ["whose", "run"], "left")
+        .withColumn("missing", F.col("absent") - F.coalesce("jumped", F.lit(0)))
         .orderBy("run")
         .collect()
     )

@@ -5,6 +5,7 @@
     OUT/grid.json/                            one line for each sweep command: its grid, versions, when
     OUT/manifest/wave=N/*.parquet             the runs of each finished wave
     OUT/{events,handovers,outcomes}/wave=N/   their results; a wave that is not in the manifest was interrupted
+    OUT/staged/wave=N/                        where Spark may keep nothing in memory, results on their way; may be deleted
 
 A wave is numbered by the moment it begins, so that everything an interrupted one still writes lands in a folder of its
 own. Everything is written through Spark, which may run on a machine with other disks than ours.

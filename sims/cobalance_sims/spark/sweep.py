@@ -16,6 +16,7 @@ from cobalance_sims.simulate.kernel import VERSION
 from cobalance_sims.spark.balance import Costs, slots
 from cobalance_sims.spark.errors import SparkFailed, spark_errors
 from cobalance_sims.spark.grid import Grid, Point
+from cobalance_sims.spark.kept import kept
 from cobalance_sims.spark.manifest import Manifest, absolute, only_writer, wave_number
 from cobalance_sims.spark.simulation import Kernel, simulated
 
@@ -118,13 +119,11 @@ class Sweep:
         rows = [it.point.row(it.seed) for it in wave]
         tasks = slots([costs.expected_s(it.point.shape) for it in wave], cores)
         with spark_errors(f"simulating a wave of {len(wave):,} runs, wave={number}"):
-            results = simulated(self.spark, rows, tasks, [self._kept(it) for it in wave], self.kernel).persist()
-            try:
+            simulation = simulated(self.spark, rows, tasks, [self._kept(it) for it in wave], self.kernel)
+            with kept(simulation, f"{self.out}/staged/wave={number}") as results:
                 made = self._counted(results, wave)
                 self._write(results, number, cores)
                 self.manifest.commit(number, made)
-            finally:
-                results.unpersist()
         return made
 
     def _counted(self, results: DataFrame, wave: Sequence[PlannedRun]) -> list[dict[str, Any]]:
