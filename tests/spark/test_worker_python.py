@@ -16,8 +16,8 @@ from cobalance_sims.spark.early_worker import MODULE
 SECRET = "of-this-test"
 
 RUNNER = """\
-from pyspark import worker_util
-file, connection = worker_util.local_connect_and_auth(1, "another")
+from pyspark.{module} import local_connect_and_auth
+file, connection = local_connect_and_auth(1, "another")
 file.write(b"hello")
 file.flush()
 """
@@ -28,23 +28,25 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_python, "cache_folders", lambda: iter([tmp_path / "cache"]))
 
 
-def slow_pyspark(folder: Path) -> Path:
+def slow_pyspark(folder: Path, module: str) -> Path:
     """A PySpark whose import waits until the returned file is written to."""
     gate = folder / "gate"
     os.mkfifo(gate)
     package = folder / "pyspark" / "sql" / "streaming"
     package.mkdir(parents=True)
     (folder / "pyspark" / "__init__.py").write_text(f"open({str(gate)!r}).read()\n")
-    (folder / "pyspark" / "worker_util.py").write_text("local_connect_and_auth = None\n")
+    for name in ("util", "worker_util"):
+        (folder / "pyspark" / f"{name}.py").write_text("local_connect_and_auth = None\n")
     for inner in (package.parent, package):
         (inner / "__init__.py").touch()
-    (package / f"{MODULE.rpartition('.')[2]}.py").write_text(RUNNER)
+    (package / f"{MODULE.rpartition('.')[2]}.py").write_text(RUNNER.format(module=module))
     return gate
 
 
-def test_a_stream_connects_before_it_imports(tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", ["worker_util", "util"])
+def test_a_stream_connects_before_it_imports(tmp_path: Path, module: str) -> None:
     """Spark has its connection, and receives the secret, while PySpark is being imported; that connection is used."""
-    gate = slow_pyspark(tmp_path)
+    gate = slow_pyspark(tmp_path, module)
     with socket.create_server(("127.0.0.1", 0)) as server:
         spark = {
             "PYTHONPATH": str(tmp_path),

@@ -43,13 +43,14 @@ def connected() -> socket.socket | None:
 
 
 def use(connection: socket.socket) -> None:
-    """Makes PySpark take this connection instead of opening one."""
-    from pyspark import worker_util
+    """Makes PySpark take this connection instead of opening one. Before 4.2 it looks for the function in another module."""
+    from pyspark import util, worker_util
 
     def made(*_: Any) -> tuple[Any, socket.socket]:
         return connection.makefile("rwb", BUFFER_BYTES), connection
 
-    vars(worker_util)["local_connect_and_auth"] = made
+    for module in (util, worker_util):
+        vars(module)["local_connect_and_auth"] = made
 
 
 def _received(connection: socket.socket, count: int) -> bytes:

@@ -18,6 +18,10 @@ class SparkMissing(CobalanceError):
     """PySpark, or something it needs on this machine or on a worker, is not installed."""
 
 
+class SparkTooOld(UsageError):
+    """What was asked for needs a newer PySpark."""
+
+
 class JavaMissing(CobalanceError):
     """There is no Java that this Spark can run on."""
 

@@ -22,6 +22,7 @@ from cobalance_sims.records import EVENT
 from cobalance_sims.spark.journal_options import JournalOptions
 from cobalance_sims.spark.journal_slices import Slice, behind, cut_all, start_of
 from cobalance_sims.spark.schemas import spark_ddl, spark_type
+from cobalance_sims.spark.session import check_streams
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,6 +58,7 @@ class JournalSource(DataSource):
 
     def streamReader(self, schema: StructType) -> JournalStreamReader:  # noqa: N802 - Spark's name
         """The reader of a stream."""
+        check_streams()
         from cobalance_sims.spark.journal_stream import JournalStreamReader
 
         return JournalStreamReader(JournalOptions.read(self.options), columns_of(schema))

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from cobalance.errors import UsageError
-from cobalance_sims.spark.errors import INSTALL, ClusterUnreachable, SparkMissing, spark_errors
+from cobalance_sims.spark.errors import INSTALL, ClusterUnreachable, SparkMissing, SparkTooOld, spark_errors
 from cobalance_sims.spark.java import find_java
 from cobalance_sims.spark.worker_python import worker_python
 
@@ -140,6 +140,28 @@ def imported_spark() -> type[SparkSession]:
     except ImportError as error:
         raise SparkMissing(f"Spark cannot be loaded ({error}): {INSTALL}") from None
     return SparkSession
+
+
+STREAMS_SINCE = (4, 2)
+"""The first PySpark whose Python sources are told where a batch starts, and how much it may take."""
+
+
+def check_streams() -> None:
+    """Checks that this PySpark can read journals as a stream.
+
+    Raises:
+        SparkMissing: there is none.
+        SparkTooOld: it cannot; the message says what it can do.
+    """
+    imported_spark()
+    import pyspark
+
+    version = pyspark.__version__
+    if tuple(int(word) for word in re.findall(r"\d+", version)[:2]) < STREAMS_SINCE:
+        raise SparkTooOld(
+            f"Journals are read as a stream, which cobalance sims journal does, too, by PySpark 4.2 or newer, and this is {version}: "
+            'update it, or read batches with spark.read.format("cobalance").'
+        )
 
 
 def _running(master: str | None) -> SparkSession | None:

@@ -62,8 +62,14 @@ def simulated(
             "params": pa.array([json.dumps(row, sort_keys=True) for row in rows], pa.string()),
         }
     )
-    work = spark.createDataFrame(table).repartitionById(max(slots) + 1, "slot")
-    return work.mapInArrow(_worker(kernel), RESULT)
+    return _by_slot(spark.createDataFrame(table), max(slots) + 1).mapInArrow(_worker(kernel), RESULT)
+
+
+def _by_slot(rows: DataFrame, count: int) -> DataFrame:
+    """A task for each slot; before PySpark 4.1 some slots share one, so that others have to wait for it."""
+    if hasattr(type(rows), "repartitionById"):
+        return rows.repartitionById(count, "slot")
+    return rows.repartition(count, "slot")
 
 
 def simulated_events(spark: SparkSession, rows: Sequence[Params], slots: Sequence[int]) -> DataFrame:

@@ -27,7 +27,7 @@ from cobalance_sims.spark.interruption import sigterm_interrupts, stop_wished
 from cobalance_sims.spark.journal_folder import CHECKPOINT, EVENTS, exported_here, holds_everything, lost_its_place
 from cobalance_sims.spark.journal_options import DEFAULT_VARIABLE, JournalOptions
 from cobalance_sims.spark.manifest import folder_of, only_writer
-from cobalance_sims.spark.session import find_target
+from cobalance_sims.spark.session import check_streams, find_target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,7 +112,7 @@ def journal(
 ) -> None:
     """Export the journals of groups from Redis to Parquet. Repeating the command continues where it stopped."""
     _check_folder(out)
-    spark.check()
+    check_streams()
     with sigterm_interrupts(), only_writer(out), _address(redis, spark.master) as address:
         settings = _settings(reading, redis, address, spark.master)
         if find_target(spark.master, os.environ).local and not follow:  # whoever follows, waits
