@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from cobalance.cli.app import run as main
 from cobalance_sims.spark.grid import BadGrid, make_grid, read_grid, seeds_of
 
 GRID = """
@@ -45,6 +46,31 @@ def test_a_grid_is_every_combination(tmp_path: Path) -> None:
     )
 
 
+def test_several_tables_of_settings_are_points(tmp_path: Path) -> None:
+    """Today's settings beside a candidate, rather than every combination of the two, and each may have lists of its own."""
+    text = "[[settings]]\nsession_timeout = '6s'\nrevocation_timeout = '6s'\n[[settings]]\nsession_timeout = ['10s', '20s']\n"
+    (tmp_path / "grid.toml").write_text(text)
+    points = [it.params for it in make_grid(read_grid(tmp_path / "grid.toml")).points]
+    assert [(it["session_timeout_ms"], it.get("revocation_timeout_ms")) for it in points] == [
+        (6_000, 6_000),
+        (10_000, None),
+        (20_000, None),
+    ]
+
+
+def test_options_replace_what_a_file_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In each of its tables, whichever way the name is written there."""
+    text = "seeds = 1\n[[settings]]\ngather_ms = [1, 2, 3]\n[[settings]]\nsession_timeout = '10s'\n[churn]\nmembers = [7, 8]\n"
+    (tmp_path / "grid.toml").write_text(text)
+    words = ["sims", "sweep", str(tmp_path / "grid.toml"), "--out", "out", "--dry-run"]
+    assert main(words) == 0
+    assert main([*words, "--gather", "5s", "6s", "--members", "3"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "8 combinations, 1 seeds: 8 runs",
+        "4 combinations, 1 seeds: 4 runs",
+    ]
+
+
 def test_ids_depend_on_what_a_run_is_and_not_on_how_it_was_asked_for() -> None:
     """A default that is spelled out is the same run; another seed, setting or parameter is another one."""
     plain: dict[str, Any]
@@ -74,6 +100,7 @@ def test_ids_depend_on_what_a_run_is_and_not_on_how_it_was_asked_for() -> None:
         ({"settings": {"session_timeout": ["10s", "60s"]}}, r"1 of 2 combinations cannot be: revocation_timeout_ms \(30000\) is below"),
         ({"settings": {"mode": "lazy"}}, "mode is 'lazy'"),
         ({"settings": 3}, "settings is 3"),
+        ({"settings": [{"gather": 1}, 3]}, "settings is 3"),
         ({"churn": {"base": "roling_deploy"}}, "There is no churn 'roling_deploy'; did you mean rolling_deploy"),
         ({"churn": {"drain": "lognormal:x"}}, "'lognormal:x' is not a distribution"),
         ({"churn": {"drain": [{}]}}, "give a value or a list of values"),

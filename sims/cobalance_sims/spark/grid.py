@@ -4,7 +4,7 @@ As a TOML file, in which each value may be a list::
 
     seeds = "1..50"
 
-    [settings]                                  # GroupSettings; what is left out has its default
+    [settings]                                  # GroupSettings; what is left out has its default; [[settings]] for several
     session_timeout = ["6s", "10s", "25s"]
     heartbeat_interval = "session/3"
     revocation_timeout = ["session", "30s", "90s"]
@@ -141,12 +141,12 @@ def _checks(found: Any) -> str:
 
 
 def _combined(tables: Mapping[str, Any]) -> Iterator[tuple[Params, Params]]:
-    settings = _axes(_table("settings", tables.get("settings", {})), SETTINGS, "setting")
+    settings = [_axes(_table("settings", it), SETTINGS, "setting") for it in _blocks(tables.get("settings", {}))]
     blocks = [_churn_axes(block) for block in _blocks(tables.get("churn", {}))]
-    count = _size(settings) * sum(map(_size, blocks))
+    count = sum(map(_size, settings)) * sum(map(_size, blocks))
     if count > MOST_RUNS:
         raise BadGrid(f"That is {count:,} combinations: at most {MOST_RUNS:,} at once. Give fewer values of something.")
-    chosen = [_with_sessions(it) for it in _combinations(settings)]
+    chosen = [_with_sessions(it) for axes in settings for it in _combinations(axes)]
     for axes in blocks:
         yield from product(chosen, [_as_params(it) for it in _combinations(axes)])
 

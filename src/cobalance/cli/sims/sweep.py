@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -37,7 +38,7 @@ def sweep(
     grid: Annotated[
         Path | None,
         Parameter(
-            help="A TOML file with seeds, [settings] and [[churn]] tables; the README of cobalance_sims shows one."
+            help="A TOML file with seeds, [[settings]] and [[churn]] tables; the README of cobalance_sims shows one."
         ),
     ] = None,
     /,
@@ -107,20 +108,19 @@ def _tables(grid: Path | None, values: dict[str, tuple[str, ...]]) -> dict[str, 
     given = {
         known("option", name, (*SETTINGS, *PARAMETERS)): [_value(it) for it in words] for name, words in values.items()
     }
-    _put_over(tables, "settings", {name: it for name, it in given.items() if name in SETTINGS})
-    blocks = tables.get("churn", {})
-    for block in blocks if isinstance(blocks, list) else [blocks]:
-        _put_over({"churn": block}, "churn", {name: it for name, it in given.items() if name not in SETTINGS})
-    tables["churn"] = blocks
+    for part, names in (("settings", SETTINGS), ("churn", PARAMETERS)):
+        blocks = tables.setdefault(part, {})
+        for block in blocks if isinstance(blocks, list) else [blocks]:
+            _put_over(
+                block, names, {name: it for name, it in given.items() if (name in SETTINGS) == (part == "settings")}
+            )
     return tables
 
 
-def _put_over(tables: dict[str, Any], name: str, given: dict[str, Any]) -> None:
-    table = tables.setdefault(name, {})
+def _put_over(table: Any, names: Sequence[str], given: dict[str, Any]) -> None:
     if not given or not isinstance(table, dict):
         return
-    names = SETTINGS if name == "settings" else PARAMETERS
-    for word in [word for word in table if known(name, word, names) in given]:
+    for word in [word for word in table if known("name", word, names) in given]:
         del table[word]
     table.update(given)
 
