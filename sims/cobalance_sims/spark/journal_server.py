@@ -40,13 +40,17 @@ Entry = list[object]
 class JournalServer:
     """One connection (to a cluster: one for each node), for one thread."""
 
-    def __init__(self, options: JournalOptions) -> None:
-        """Connects at the first request. Raises InvalidSettings or UsageError if the address is missing or invalid."""
+    def __init__(self, options: JournalOptions, *, is_raw: bool = True) -> None:
+        """Connects at the first request. Without `is_raw`, a parser reads each page.
+
+        Raises:
+            InvalidSettings, UsageError: the address is missing or invalid.
+        """
         self._transport = cast(
             "RedisTransport | ClusterTransport", open_transport(options.redis_url(), call_timeout_ms=_CALL_TIMEOUT_MS)
         )
         self._retry_s, self._prefix = options.retry_s, options.key_prefix
-        self._is_raw, self._room = True, ROOM
+        self._is_raw, self._room = is_raw, ROOM
 
     def groups(self, wanted: tuple[str, ...]) -> list[str]:
         """Returns the groups that are named, or match.

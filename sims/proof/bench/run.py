@@ -18,7 +18,7 @@ from rich.table import Table
 
 from cobalance.limits import MAX_MEMBERS, MAX_RESOURCES
 from cobalance.servers import private_redis, running
-from proof.bench import comparison, coordinator, hints, holding, machine
+from proof.bench import comparison, coordinator, hints, holding, journal, machine
 from proof.bench.by_key import ByKey
 from proof.bench.consume import Consuming
 from proof.bench.cost import measure as cost
@@ -33,7 +33,7 @@ INTERRUPTED = 130
 FILE_WIDTH = 160
 """Columns of what is written to a file or a pipe."""
 
-PARTS = ("coordinator", "holding", "consume", "watched", "by_key", "handover", "hints")
+PARTS = ("coordinator", "holding", "consume", "watched", "by_key", "handover", "hints", "journal")
 ON_BOTH_SERVERS = frozenset(PARTS) - {"coordinator", "holding"}
 
 
@@ -204,6 +204,8 @@ def _on_both(
         yield from Handovers(redis_url, amqp_url).figures(rounds)
     if "hints" in parts:
         yield from hints.figures(redis_url, rounds)
+    if "journal" in parts:
+        yield from journal.figures(redis_url, rounds, journal.ENTRIES // 10 if quick else journal.ENTRIES)
 
 
 def _line(figure: Figure) -> str:
