@@ -23,9 +23,9 @@ from redis.sentinel import MasterNotFoundError
 from tests.faults import consuming as messages
 from tests.faults.eventually import WITHIN_S, eventually
 from tests.faults.proxy import HOST, FaultProxy, black_holes
-from tests.faults.redis_servers import SERVICE, Cluster, Watched, ask, cluster, wait_for, watched
+from tests.faults.redis_servers import SERVICE, Cluster, Watched, ask, cluster, redis_program, wait_for, watched
 from tests.faults.teams import PATIENT, SETTINGS, Team, team
-from tests.redis_user import PASSWORD, USER, as_published_user
+from tests.redis_user import PASSWORD, USER, as_published_user, published_user
 
 from cobalance import servers
 from cobalance.coordinator.client import Coordinator
@@ -33,7 +33,9 @@ from cobalance.coordinator.keys import journal_key
 from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.redis.cluster import ClusterTransport
 from cobalance.coordinator.redis.sentinel import SentinelSource
-from cobalance.errors import Unreachable, UsageError
+from cobalance.errors import AuthenticationRefused, Unreachable, UsageError
+from cobalance.servers.ports import free_port
+from cobalance.servers.redis import PrivateRedis
 
 pytestmark = pytest.mark.anyio
 
@@ -326,6 +328,46 @@ def test_a_node_that_is_not_in_charge_says_who_is(nodes: Cluster) -> None:
     assert coordinator.settings() == SETTINGS
     assert transport._owner(slot) == right
     transport.close()
+
+
+def test_a_slot_that_nobody_had_for_a_moment(nodes: Cluster) -> None:
+    """As while a layout is being repaired. Who heard of that asks again."""
+    with closing(open_transport(nodes.url)) as transport:
+        assert isinstance(transport, ClusterTransport)
+        coordinator, slot = Coordinator(transport, "disowned"), slot_of("disowned")
+        coordinator.create(SETTINGS)
+        owner = nodes.master_of(journal_key("disowned"))
+        others = [it for it in nodes.nodes if it is not owner]
+        for node in (owner, *others):  # in this order: while it has the slot, it tells the others
+            ask(node.port, "CLUSTER", "DELSLOTS", slot)
+        transport._forget()
+        with pytest.raises(Unreachable, match=f"in charge of slot {slot}"):
+            coordinator.settings()
+        ask(owner.port, "CLUSTER", "ADDSLOTS", slot)
+        wait_for(nodes.is_whole)
+        assert coordinator.settings() == SETTINGS
+
+
+def test_a_node_without_a_layout_costs_a_question(nodes: Cluster) -> None:
+    """The URL still names one that was taken out of the cluster. The same call asks another node."""
+    own = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+    with PrivateRedis(redis_program(), options=(*published_user(), *own)) as alone:
+        hosts = f"{HOST}:{alone.port},{HOST}:{nodes.nodes[0].port}"
+        with closing(open_transport(f"redis+cluster://{USER}:{PASSWORD}@{hosts}")) as transport:
+            Coordinator(transport, "named-twice").create(SETTINGS)
+
+
+def test_what_answers_in_the_place_of_a_node_is_not_believed_for_good(nodes: Cluster) -> None:
+    """Its address was given to a Redis that knows other users: the next call asks the cluster who is in charge now."""
+    stranger = PrivateRedis(redis_program(), options=("--requirepass", "another"))
+    with closing(stranger), closing(open_transport(nodes.url)) as transport:
+        assert isinstance(transport, ClusterTransport)
+        coordinator = Coordinator(transport, "readdressed")
+        coordinator.create(SETTINGS)
+        transport._put_in_charge(slot_of("readdressed"), (HOST, stranger.port))
+        with pytest.raises(AuthenticationRefused):
+            coordinator.settings()
+        assert coordinator.settings() == SETTINGS
 
 
 async def test_a_cluster_node_that_dies(nodes: Cluster) -> None:

@@ -172,20 +172,24 @@ class ClusterTransport:
                 owner = (redirected.host or node[0], redirected.port)
             except Resharding:
                 raise
-            except Unreachable:
+            except ServerError:
                 self._forget()  # It may have been replaced: ask the others before the next call.
                 raise
             self._put_in_charge(slot, owner)
+        self._forget()
         raise Unreachable(f"The nodes of {self.place} send us from one to the other; is the cluster changing?")
 
     def _owner(self, slot: int) -> Node:
         with self._learning():
-            if not self._owners:
-                self._learn()
-            found = next((node for slots, node in self._owners if slot in slots), None)
+            if self._known_owner(slot) is None:
+                self._learn(slot)
+            found = self._known_owner(slot)
         if found is None:
             raise Unreachable(f"No node of the cluster {self.place} is in charge of slot {slot}; is it complete?")
         return found
+
+    def _known_owner(self, slot: int) -> Node | None:
+        return next((node for slots, node in self._owners if slot in slots), None)
 
     def _put_in_charge(self, slot: int, node: Node) -> None:
         with self._lock:
@@ -210,32 +214,51 @@ class ClusterTransport:
     def _needed(self) -> set[Node]:
         return {*self._current, *(node for _, node in self._owners)}
 
-    def _learn(self) -> None:
+    def _learn(self, slot: int | None = None) -> None:
+        """A layout may lack the slot, as that of a node does that was taken out of the cluster: then another node is asked."""
         failure: ServerError = Unreachable(f"The cluster {self.place} has no nodes.")
         until = time.monotonic() + self._timeout_ms / 1000
-        for number, node in enumerate(self._to_ask()):
-            if number >= _AT_LEAST_ASKED and self._informant is not None and time.monotonic() >= until:
+        asked, has_heard = list[Node](), False
+        while to_ask := self._to_ask(asked):
+            if (
+                len(asked) >= _AT_LEAST_ASKED
+                and self._informant is not None
+                and (has_heard or time.monotonic() >= until)
+            ):
                 break  # a member has to hear from Redis within its session: the next call goes on with the others
-            self._nodes.remove(node)
-            self._nodes.append(node)
+            asked.append(to_ask[0])
             try:
-                reply = self._known(node).ask("CLUSTER", "SLOTS", doing="asking for the nodes of the cluster")
+                self._ask_layout(to_ask[0])
             except ServerError as error:
-                self._silent.add(node)
                 failure = error
                 continue
-            self._silent.discard(node)
-            self._take_in(cast("list[list[Reply]]", reply), node)
-            return
-        raise failure
+            has_heard = True
+            if slot is None or self._known_owner(slot) is not None:
+                return
+        if not has_heard:
+            raise failure
 
-    def _to_ask(self) -> list[Node]:
+    def _ask_layout(self, node: Node) -> None:
+        self._nodes.remove(node)
+        self._nodes.append(node)
+        try:
+            reply = self._known(node).ask("CLUSTER", "SLOTS", doing="asking for the nodes of the cluster")
+        except ServerError:
+            self._silent.add(node)
+            raise
+        self._silent.discard(node)
+        self._take_in(cast("list[list[Reply]]", reply), node)
+
+    def _to_ask(self, asked: Sequence[Node]) -> list[Node]:
         """Another one than last time comes first, so that one which was cut off is not believed twice; then that one. Of the others,
         those that answered last time.
         """
-        others = [node for node in self._nodes if node != self._informant]
+        others = [node for node in self._nodes if node != self._informant and node not in asked]
         others.sort(key=lambda node: (node in self._silent, node not in self._current))
-        return others if self._informant is None else [*others[:1], self._informant, *others[1:]]
+        if self._informant is None or self._informant in asked:
+            return others
+        first = 0 if asked else 1
+        return [*others[:first], self._informant, *others[first:]]
 
     def _take_in(self, rows: list[list[Reply]], asked: Node) -> None:
         """Each row: first slot, last slot, the master, its replicas."""
