@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -29,11 +30,12 @@ from tests.redis_user import PASSWORD, USER, as_published_user, published_user
 
 from cobalance import servers
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.keys import journal_key
+from cobalance.coordinator.keys import EVERYBODY, journal_key
 from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.redis.cluster import ClusterTransport
 from cobalance.coordinator.redis.sentinel import SentinelSource
-from cobalance.errors import AuthenticationRefused, Unreachable, UsageError
+from cobalance.coordinator.transport import PRESENT
+from cobalance.errors import AuthenticationRefused, GroupActive, UnknownGroup, Unreachable, UsageError
 from cobalance.servers.ports import free_port
 from cobalance.servers.redis import PrivateRedis
 
@@ -368,6 +370,34 @@ def test_what_answers_in_the_place_of_a_node_is_not_believed_for_good(nodes: Clu
         with pytest.raises(AuthenticationRefused):
             coordinator.settings()
         assert coordinator.settings() == SETTINGS
+
+
+def test_who_listens_is_found_by_the_node_in_charge(nodes: Cluster) -> None:
+    """It counts its own listeners only. It is found wherever the group is, before and after the slot moves, and though the listener
+    began before the layout was known. So nobody takes for new, or deletes, a group that somebody listens to.
+    """
+    names = [next(it for it in map("heard-{}".format, count()) if first <= slot_of(it)) for first, _ in nodes.SLOTS]
+    for name in names:
+        with closing(open_transport(nodes.url)) as transport, closing(transport.listen(lambda *_: None)) as listener:
+            coordinator = Coordinator(transport, name)
+            listener.subscribe(coordinator.channel(EVERYBODY))
+            wait_for(partial(is_heard, nodes, coordinator))
+            source = nodes.master_of(journal_key(name))
+            target = next(it for it in nodes.masters() if it is not source)
+            for before, after in ((source, target), (target, source)):
+                nodes.move_slot(slot_of(name), before.port, after.port)
+                wait_for(partial(is_heard, nodes, coordinator))
+                with pytest.raises(GroupActive):
+                    coordinator.create(SETTINGS)
+
+
+def is_heard(nodes: Cluster, coordinator: Coordinator) -> bool:
+    """Whether the node in charge finds a listener of the group, now that its process has called."""
+    with suppress(UnknownGroup):
+        coordinator.settings()
+    node = nodes.master_of(journal_key(coordinator.group))
+    counted: int = ask(node.port, "PUBLISH", coordinator.channel(EVERYBODY), PRESENT)
+    return counted == 1
 
 
 async def test_a_cluster_node_that_dies(nodes: Cluster) -> None:

@@ -665,10 +665,10 @@ def test_a_listener_survives_a_bug(
     faults = [ValueError("a bug")]
     opens = listener_module._Session.open
 
-    def fail_once(session: listener_module._Session) -> None:
+    def fail_once(session: listener_module._Session, *home: Any) -> None:
         if faults:
             raise faults.pop()
-        opens(session)
+        opens(session, *home)
 
     monkeypatch.setattr(listener_module, "REFUSED_S", 0.05)
     monkeypatch.setattr(listener_module._Session, "open", fail_once)

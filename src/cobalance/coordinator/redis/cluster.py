@@ -72,7 +72,9 @@ class ClusterTransport:
         self._transports: dict[Node, RedisTransport] = {}
         self._warned: set[str] = set()
         self._owners: list[tuple[range, Node]] = []
-        """Which node is in charge of which slots; the first matching entry counts."""
+        """Which node is in charge of which slots; the first matching entry counts. Replaced, never changed: listeners read it at any
+        time.
+        """
         self._turns = count()
         self._closed = False
         self._lock = threading.Lock()
@@ -124,12 +126,14 @@ class ClusterTransport:
             return [self._known(node) for node in {node for _, node in self._owners}]
 
     def listen(self, on_hint: OnHint) -> RedisListener:
-        """Listens at any node: a hint published at one is delivered at all."""
-        return RedisListener(self, on_hint)
+        """Listens at the node in charge of the channel's slot, which is the group's: hints arrive at all nodes, but each counts its own
+        listeners only. At any node until it is known.
+        """
+        return RedisListener(self, on_hint, home=lambda channel: self._known_owner(key_slot(channel.encode())))
 
     def locate(self, timeout_ms: int) -> RedisAddress:
-        """Rotates through the nodes, so that the listener leaves a dead one behind: those that answered, then one of the silent
-        ones, which may answer by now.
+        """For a listener that knows no better. Rotates through the nodes, so that it leaves a dead one behind: those that answered,
+        then one of the silent ones, which may answer by now.
         """
         del timeout_ms
         with self._lock:
@@ -193,11 +197,11 @@ class ClusterTransport:
 
     def _put_in_charge(self, slot: int, node: Node) -> None:
         with self._lock:
-            self._owners.insert(0, (range(slot, slot + 1), node))
+            self._owners = [(range(slot, slot + 1), node), *self._owners]
 
     def _forget(self) -> None:
         with self._lock:
-            self._owners.clear()
+            self._owners = []
 
     @contextmanager
     def _learning(self) -> Iterator[None]:
@@ -262,12 +266,13 @@ class ClusterTransport:
 
     def _take_in(self, rows: list[list[Reply]], asked: Node) -> None:
         """Each row: first slot, last slot, the master, its replicas."""
-        self._owners.clear()
+        owners: list[tuple[range, Node]] = []
         current = {asked, *(seed.address for seed in self._seeds)}
         for first, last, *nodes in rows:
             named = [_node(cast("list[Reply]", node), asked) for node in nodes]
-            self._owners.append((range(cast("int", first), cast("int", last) + 1), named[0]))
+            owners.append((range(cast("int", first), cast("int", last) + 1), named[0]))
             current.update(named)
+        self._owners = owners
         former = sorted((node for node in self._nodes if node not in current), key=self._current.__contains__)
         kept = [node for node in self._nodes if node in current]
         self._nodes = [*kept, *sorted(current.difference(kept)), *former[-_REMEMBERED:]]

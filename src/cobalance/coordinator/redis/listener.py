@@ -8,6 +8,7 @@ import selectors
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis_errors
@@ -20,6 +21,7 @@ from cobalance.coordinator.transport import LISTENING, OnHint
 from cobalance.threads.log_lines import ServiceThread
 
 if TYPE_CHECKING:
+    from cobalance.coordinator.redis.address import RedisAddress
     from cobalance.coordinator.redis.hosts import RedisSource
 
 _log = logging.getLogger("cobalance.coordinator")
@@ -34,12 +36,17 @@ REFUSED_S = 10.0
 """Pause before asking again for what the user may not do, which may be allowed meanwhile, and after a bug."""
 
 
+Home = Callable[[str], tuple[str, int] | None]
+"""Host and port of the server that counts who listens to a channel, if that is known; what the source locates otherwise."""
+
+
 class RedisListener:
     """Receives hints of one Redis. Only its own thread uses the socket; the others just state what they want."""
 
-    def __init__(self, source: RedisSource, on_hint: OnHint) -> None:
+    def __init__(self, source: RedisSource, on_hint: OnHint, *, home: Home = lambda _: None) -> None:
         self._source = source
         self._on_hint = on_hint
+        self._home = home
         self._wanted: frozenset[str] = frozenset()
         self._wanted_lock = threading.Lock()
         self._closed = threading.Event()
@@ -87,8 +94,8 @@ class RedisListener:
         while not self._closed.is_set():
             session = _Session(self._source, self._on_hint)
             try:
-                session.open()
                 while not self._closed.is_set():
+                    session.stay_at(self._home_of(self._wanted))
                     session.follow(self._wanted)
                     if failures and session.has_lasted:
                         _log.info("Hints come again from Redis at %s", self._source.place)
@@ -111,6 +118,9 @@ class RedisListener:
             self._pause(REFUSED_S if refused else BACKOFF_S.pause(failures) if failures else 0.0)
             failures += 1
 
+    def _home_of(self, wanted: frozenset[str]) -> tuple[str, int] | None:
+        return self._home(min(wanted)) if wanted else None  # all are of one group
+
     def _pause(self, seconds: float) -> None:
         try:
             self._wait((), seconds)
@@ -129,8 +139,12 @@ class RedisListener:
 class _Session:
     def __init__(self, source: RedisSource, on_hint: OnHint) -> None:
         self._source = source
+        self._address: RedisAddress | None = None
         self._connection: Any = NotConnected()
         self._on_hint = on_hint
+        self._forget()
+
+    def _forget(self) -> None:
         self._asked: frozenset[str] = frozenset()
         self._last_heard_s = time.monotonic()
         self._pinged = False
@@ -142,8 +156,17 @@ class _Session:
         since_s = self._subscribed_s
         return since_s is not None and time.monotonic() - since_s >= BACKOFF_S.longest
 
-    def open(self) -> None:
-        self._connection = self._source.locate(_TIMEOUT_MS).connection(_TIMEOUT_MS)
+    def stay_at(self, home: tuple[str, int] | None) -> None:
+        """Connects if there is no connection, or one to another server than `home`."""
+        if self._address is None or home not in (None, self._address.address):
+            self.open(home)
+
+    def open(self, home: tuple[str, int] | None) -> None:
+        self.close()
+        self._forget()
+        address = self._source.locate(_TIMEOUT_MS)
+        self._address = address if home is None else address.at(*home)
+        self._connection = self._address.connection(_TIMEOUT_MS)
         self._connection.connect()
 
     def close(self) -> None:
