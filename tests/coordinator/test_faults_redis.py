@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -24,13 +24,13 @@ from redis.sentinel import MasterNotFoundError
 from tests.faults import consuming as messages
 from tests.faults.eventually import WITHIN_S, eventually
 from tests.faults.proxy import HOST, FaultProxy, black_holes
-from tests.faults.redis_servers import SERVICE, Cluster, Watched, ask, cluster, redis_program, wait_for, watched
+from tests.faults.redis_servers import SERVICE, Cluster, Watched, ask, cluster, info, redis_program, wait_for, watched
 from tests.faults.teams import PATIENT, SETTINGS, Team, team
 from tests.redis_user import PASSWORD, USER, as_published_user, published_user
 
 from cobalance import servers
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.keys import EVERYBODY, journal_key
+from cobalance.coordinator.keys import EVERYBODY, group_keys, journal_key
 from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.redis.cluster import ClusterTransport
 from cobalance.coordinator.redis.sentinel import SentinelSource
@@ -184,6 +184,37 @@ async def test_an_emptied_redis_interrupts_no_consumer(amqp_url: str, private_re
             await group._confirm_held()
             assert {it: tenure.token for it, tenure in group.tenures.items()} == tokens
             assert len(received.bodies) == 20
+
+
+async def test_a_listener_that_was_left_at_the_former_master() -> None:
+    """The address leads to another server now, and the connections to the old one stay open. Calls notice, since it is a replica;
+    the listener hears nothing, and connects anew when the new one does not find it. Else its crash would never be seen at once.
+    """
+    with ExitStack() as stack:
+        master, replica = (
+            stack.enter_context(PrivateRedis(redis_program(), options=published_user())) for _ in range(2)
+        )
+        first, second = master.port, replica.port
+        ask(second, "REPLICAOF", HOST, first)
+        wait_for(lambda: info(second)["master_link_status"] == "up")
+        name = stack.enter_context(FaultProxy(first))
+        async with team(f"redis://{USER}:{PASSWORD}@{HOST}:{name.port}", settings=PATIENT) as us:
+            group, state = us.members[0].group, group_keys(us.name)[0]
+
+            def vouches(port: int) -> bool:
+                said = ask(port, "HGET", state, f"v:{group.member}")
+                return said is not None and "amqp-1" in said
+
+            await us.commit_all(5)
+            group._engine.vouch("amqp-1")
+            await eventually(lambda: vouches(first))
+            wait_for(lambda: vouches(second))
+            before = us.held
+            name.lead_to(second)
+            ask(second, "REPLICAOF", "NO", "ONE")
+            ask(first, "REPLICAOF", HOST, second)
+            await nothing_has_moved(us, before)
+            await eventually(lambda: vouches(second))
 
 
 @pytest.fixture(scope="module")

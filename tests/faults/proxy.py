@@ -55,6 +55,10 @@ class FaultProxy:
         """Returns the URL with this proxy's port in place of the server's."""
         return url.replace(f":{self._server_port}", f":{self.port}")
 
+    def lead_to(self, server_port: int) -> None:
+        """Passes new connections on to another server, as a name does that was given to it. Open ones stay where they are."""
+        self._do(lambda: setattr(self, "_server_port", server_port))
+
     @property
     def connections(self) -> int:
         """Number of open connections."""

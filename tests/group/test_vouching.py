@@ -126,3 +126,32 @@ def test_a_vouch_that_arrives_after_its_withdrawal_does_not_undo_it(group: Group
     cut.call(*late)
     group.coordinator.tick()
     assert vouched(group) is None
+
+
+def test_a_listener_that_is_not_found_connects_anew_once(cut: Cut) -> None:
+    """It hears another server, unless it has not said yet that it listens. If that does not help, as where the server does not say
+    who it is, it is not asked again before the member has joined anew, or was found in between.
+    """
+    group = Group(cut)
+    group.join("a")
+    listening, renewed = list[bool](), list[str]()
+    vouching = Vouching(group.coordinator, listens=lambda: bool(listening), renew=lambda: renewed.append("renewed"))
+    vouching.connected("amqp-1")
+
+    def told() -> int:
+        renewed.clear()
+        for _ in range(3):
+            vouching.tell()
+        return len(renewed)
+
+    vouching.joined("a")
+    assert told() == 0
+    listening.append(True)
+    assert told() == 1
+    assert told() == 0
+    vouching.joined("a")
+    assert told() == 1
+    cut.watch(group.coordinator.channel("a"))
+    assert told() == 0
+    cut.unwatch(group.coordinator.channel("a"))
+    assert told() == 1

@@ -71,6 +71,9 @@ class Listener(Protocol):
     def unsubscribe(self, channel: str) -> None:
         """Stops listening soon; hints on their way may still arrive."""
 
+    def renew(self) -> None:
+        """Connects anew soon, since the coordinator does not find it where it listens."""
+
     def close(self) -> None:
         """Closes the listener. May be called again."""
 

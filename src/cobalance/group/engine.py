@@ -135,7 +135,6 @@ class Engine:
         self.label = process_label()
         self.session = Session(process_name(), self.label, settings, member)
         self._event_log = EventLog(coordinator.group, self.label, member, self.session)
-        self.vouching = Vouching(coordinator)
         self._coordinator, self._work = coordinator, work
         self._on_declared, self._time_calls = on_declared, time_calls
         self._call_timeout_ms = call_timeout_ms(settings.session_timeout_ms)
@@ -145,7 +144,8 @@ class Engine:
         self._calls = Calls(monotonic_ms)
         self._errands = {REPORT: self._report_in_flight, SETTINGS: self._read_settings}
         self._listener = coordinator.transport.listen(self._hinted)
-        self._channel = ""
+        self.vouching = Vouching(coordinator, listens=self._listens, renew=self._listener.renew)
+        self._channel = self._heard_channel = ""
         self._last_failure, self._failing_since = "", 0
         self._lateness = Lateness()
         self._unconfirmed: deque[tuple[int, Callable[[], None]]] = deque()
@@ -425,10 +425,14 @@ class Engine:
             log.info("group %s: Redis answers again, after %s", self._coordinator.group, silence)
         self._last_failure, self._failing_since = "", 0
 
+    def _listens(self) -> bool:
+        return self._heard_channel == self._channel
+
     def _hinted(self, channel: str, version: int) -> None:
         if version in self._errands:
             self._calls.ask(self._errands[version])
         if version == LISTENING and channel == self._channel:
+            self._heard_channel = channel
             self._calls.put(self.vouching.tell)
         if version in {LISTENING, SETTINGS}:  # something may have been missed; heartbeats may be due sooner
             version = RESYNC

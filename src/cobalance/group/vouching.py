@@ -2,8 +2,9 @@
 the broker lasts.
 
 Its session may then end early once its process is seen to be dead (``lua/suspect.lua``). It vouches when it has joined
-and whenever its listener has connected, since the coordinator has to find it at the server that it will look at. When it
-has lost the broker, it takes that back at once, which only a living process does; and before it works anything that no
+and whenever its listener has connected, since the coordinator has to find it at the server that it will look at. A listener
+that is not found there hears another server, as one that was left at the former master: it connects anew. When it has
+lost the broker, it takes that back at once, which only a living process does; and before it works anything that no
 broker guards, for good.
 """
 
@@ -18,6 +19,8 @@ from cobalance.coordinator.requests import Header, Request, Vouch
 from cobalance.errors import CobalanceError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from cobalance.coordinator.client import Coordinator
 
 ATTEMPTS, WITHIN_S = 3, 0.1
@@ -28,17 +31,24 @@ Heartbeats wait meanwhile, so a Redis that does not answer is asked once."""
 class Vouching:
     """What this member vouches for. Any thread; only those methods block that say so."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        *,
+        listens: Callable[[], bool] = lambda: False,
+        renew: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`listens`: whether the member's listener has said that it listens; `renew`: has it connect anew."""
+        self._coordinator, self._listens, self._renew = coordinator, listens, renew
         self._lock = threading.Lock()
         self._member = ""
         self._connection: str | None = None
-        self._is_over = self._recorded = False
+        self._is_over = self._recorded = self._may_renew = False
         self._number = 0
 
     def joined(self, member: str) -> None:
         """The process is this member from now on."""
-        self._member, self._recorded = member, False
+        self._member, self._recorded, self._may_renew = member, False, True
 
     def connected(self, connection: str | None) -> None:
         """From the next :meth:`tell` on, it vouches for this connection to the broker, or for none."""
@@ -73,5 +83,14 @@ class Vouching:
             return
         self._recorded = True  # it may be, whatever the answer
         self._number += 1  # a copy of an earlier one, whose answer was lost, may come later
-        self._coordinator.execute(Request(Header(self._member, self._number), Vouch(connection)))
+        listened = self._listens()
+        reply = self._coordinator.execute(Request(Header(self._member, self._number), Vouch(connection)))
         self._recorded = connection is not None
+        self._heed(reply.results, listened=listened)
+
+    def _heed(self, results: Sequence[str], *, listened: bool) -> None:
+        if "VOUCHED" in results:
+            self._may_renew = True
+        elif "UNHEARD" in results and listened and self._may_renew:
+            self._may_renew = False  # once: where the server does not say who it is, none is ever found
+            self._renew()

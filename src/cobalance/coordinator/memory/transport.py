@@ -86,6 +86,9 @@ class MemoryListener:
         self._channels.discard(channel)
         self._store.unsubscribe(channel, self._deliver)
 
+    def renew(self) -> None:
+        """Does nothing: there is no connection."""
+
     def close(self) -> None:
         """Stops listening to all channels."""
         for channel in tuple(self._channels):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
+import random
 import selectors
 import socket
 import threading
@@ -32,6 +34,8 @@ _PING_EVERY_S = 5.0
 _TIMEOUT_MS = 2000
 BACKOFF_S = Backoff(0.05, 1.0)
 """The pauses grow on until a subscription has lasted for the longest: something in between may end each at once."""
+_RENEWED_WITHIN_S = 1.0
+"""After a change of server, the listeners of a group do not all connect at once."""
 REFUSED_S = 10.0
 """Pause before asking again for what the user may not do, which may be allowed meanwhile, and after a bug."""
 
@@ -49,6 +53,7 @@ class RedisListener:
         self._home = home
         self._wanted: frozenset[str] = frozenset()
         self._wanted_lock = threading.Lock()
+        self._renew_at_s = math.inf
         self._closed = threading.Event()
         self._bell, self._waker = socket.socketpair()
         self._bell.setblocking(False)
@@ -66,6 +71,10 @@ class RedisListener:
         with self._wanted_lock:
             self._wanted -= {channel}
         self._wake()
+
+    def renew(self) -> None:
+        """Connects anew within two seconds, wherever the source leads by now. Until then, it goes on hearing what it hears."""
+        self._renew_at_s = time.monotonic() + random.uniform(0, _RENEWED_WITHIN_S)  # noqa: S311 -- no secret
 
     def close(self) -> None:
         """Ends the thread and its connection."""
@@ -95,7 +104,7 @@ class RedisListener:
             session = _Session(self._source, self._on_hint)
             try:
                 while not self._closed.is_set():
-                    session.stay_at(self._home_of(self._wanted))
+                    self._connect(session)
                     session.follow(self._wanted)
                     if failures and session.has_lasted:
                         _log.info("Hints come again from Redis at %s", self._source.place)
@@ -118,8 +127,12 @@ class RedisListener:
             self._pause(REFUSED_S if refused else BACKOFF_S.pause(failures) if failures else 0.0)
             failures += 1
 
-    def _home_of(self, wanted: frozenset[str]) -> tuple[str, int] | None:
-        return self._home(min(wanted)) if wanted else None  # all are of one group
+    def _connect(self, session: _Session) -> None:
+        """If there is no connection, or one to another server than the one that counts, or if another was asked for."""
+        home = self._home(min(self._wanted)) if self._wanted else None  # all are of one group
+        if not session.is_at(home) or time.monotonic() >= self._renew_at_s:
+            self._renew_at_s = math.inf
+            session.open(home)
 
     def _pause(self, seconds: float) -> None:
         try:
@@ -156,10 +169,9 @@ class _Session:
         since_s = self._subscribed_s
         return since_s is not None and time.monotonic() - since_s >= BACKOFF_S.longest
 
-    def stay_at(self, home: tuple[str, int] | None) -> None:
-        """Connects if there is no connection, or one to another server than `home`."""
-        if self._address is None or home not in (None, self._address.address):
-            self.open(home)
+    def is_at(self, home: tuple[str, int] | None) -> bool:
+        """Whether there is a connection, and not to another server than `home`."""
+        return self._address is not None and home in (None, self._address.address)
 
     def open(self, home: tuple[str, int] | None) -> None:
         self.close()
