@@ -68,6 +68,8 @@ def flag(_: object, attribute: attrs.Attribute[bool], value: object) -> None:
 def _name(_: object, attribute: attrs.Attribute[str | None], value: object) -> None:
     if value is not None and not isinstance(value, str):
         raise InvalidSettings(f"{attribute.name} is {value!r}: give a string")
+    if value == "-":
+        raise InvalidSettings(f"{attribute.name} is '-', which stands for none: give another name, or leave it out")
 
 
 def _never_or_long(_: object, attribute: attrs.Attribute[int], value: int) -> None:

@@ -17,10 +17,10 @@ from tests.faults.redis_servers import wait_for
 from tests.names import unique
 from tests.programs import Programs, create_group, programs
 
-from cobalance import BlockingConsumerGroup, BlockingGroup, GroupSettings, MemberSettings, Publisher, Topic
+from cobalance import BlockingConsumerGroup, BlockingGroup, Group, GroupSettings, MemberSettings, Publisher, Topic
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
-from cobalance.errors import TopicMissing
+from cobalance.errors import InvalidSettings, TopicMissing
 from cobalance.journal import Journal, JournalEntry
 from cobalance.rabbitmq import create_topic, delete_topic
 
@@ -252,3 +252,12 @@ def _publish(amqp_url: str, topic: Topic) -> int:
         for key in KEYS:
             publisher.publish(key, f"{key} {number}".encode())
     return len(KEYS)
+
+
+def test_the_word_for_none_is_no_instance_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would silently mean that the member has none, however it is given."""
+    with pytest.raises(InvalidSettings, match="instance_id is '-', which stands for none"):
+        MemberSettings(instance_id="-")
+    monkeypatch.setenv("COBALANCE_INSTANCE_ID", "-")
+    with pytest.raises(InvalidSettings, match="instance_id is '-'"):
+        Group("g", ["r"], redis_url="memory://dash")
