@@ -34,6 +34,7 @@ from cobalance.coordinator.redis.failures import call_failure, connect_failure
 from cobalance.coordinator.redis.transport import RedisTransport
 from cobalance.coordinator.requests import Header, Join, Request
 from cobalance.coordinator.transport import LISTENING, RESYNC, Script, Transport
+from cobalance.servers.ports import free_port
 
 KEYS = ("{t}:counter",)
 INCR = Script.of("incr", "return redis.call('INCR', KEYS[1])")
@@ -537,10 +538,22 @@ def test_tls_is_verified(tls: tuple[int, Path]) -> None:
     port, certificate = tls
     unknown = failure(f"rediss://:{SECRET}@localhost:{port}")
     misnamed = failure(f"rediss://:{SECRET}@127.0.0.1:{port}?ssl_ca_certs={certificate}")
-    for error in (unknown, misnamed):
-        assert isinstance(error, errors.Unreachable)
-        assert "certificate is not trusted" in str(error)
-        assert "ssl_ca_certs" in str(error)
+    assert isinstance(unknown, errors.Unreachable)
+    assert "certificate is not trusted; ?ssl_ca_certs=" in str(unknown)
+    assert isinstance(misnamed, errors.Unreachable)
+    assert "certificate is for another host name" in str(misnamed)
+
+
+def test_tls_for_clients_with_a_certificate_only(tmp_path: Path) -> None:
+    """The error does not say that there is no TLS."""
+    files, port = Certificates.make(tmp_path), free_port()
+    served = ("--tls-port", str(port), "--tls-cert-file", str(files.certificate), "--tls-key-file", str(files.key))
+    with closing(servers.private_redis((*served, "--tls-ca-cert-file", str(files.authority)))):
+        url = f"rediss://:{SECRET}@localhost:{port}?ssl_ca_certs={files.authority}"
+        with closing(open_transport(url)) as transport:
+            for _ in range(2):  # the refusal may arrive before or after something was sent
+                with pytest.raises(errors.Unreachable, match=r"certificate of its clients.*ssl_certfile"):
+                    transport.list_groups()
 
 
 def test_tls_without_verification_must_be_asked_for(tls: tuple[int, Path]) -> None:

@@ -251,8 +251,12 @@ def _cause(text: str) -> str:
         "Connection refused": "connection refused",
         "Name or service not known": "no such host",
         "imeout": "no answer in time",
+        "certificate is not valid for": "its TLS certificate is for another host name; ?server_name_indication=NAME expects that one",
+        "certificate has expired": "its TLS certificate has expired",
         "CERTIFICATE_VERIFY_FAILED": "its TLS certificate is not trusted; ?cacertfile=FILE names the authority",
-        "SSL": "no TLS there",
+        "CERTIFICATE_REQUIRED": "it wants a TLS certificate of its clients; give ?certfile=FILE&keyfile=FILE",
+        "WRONG_VERSION_NUMBER": "no TLS there",
+        "RECORD_LAYER_FAILURE": "no TLS there",
         "EOF": "it closed the connection",
     }
     return next((words for sign, words in known.items() if sign in text), text)
