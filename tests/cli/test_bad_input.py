@@ -2,6 +2,7 @@
 secret.
 """
 
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -305,6 +306,23 @@ def test_an_instance_id_that_is_in_use(places: Places, topic: Topic, folder: Pat
 
     assert outcome.code == FAILED
     check_words(outcome, "'pod-1'", "another live process", "stop that one")
+
+
+def test_an_instance_id_of_a_process_that_hangs(places: Places, topic: Topic, folder: Path) -> None:
+    """It is waited for as long as the group says, not as long as the command would."""
+    group = unique("bad")
+    environment = places.environment
+    settings = ("--session-timeout", "6s", "--heartbeat-interval", "500ms", "--revocation-timeout", "6s")
+    assert cobalance("group", "create", group, *settings, environment=environment).code == 0
+    command = ("consume", topic.name, "--group", group, "--handler", "shop:handle", "--instance-id", "pod-1")
+    command += ("--session-timeout", "2s", "--heartbeat-interval", "500ms", "--revocation-timeout", "2s")
+    with running(*command, folder=folder, environment=environment) as first:
+        first.wait_for("joined group")
+        first.process.send_signal(signal.SIGSTOP)
+        with running(*command, folder=folder, environment=environment) as second:
+            second.wait_for("joined group")
+            first.process.kill()
+            assert second.end(signal.SIGTERM).code == 0
 
 
 def test_a_redis_that_evicts() -> None:

@@ -28,9 +28,8 @@ from cobalance.cli.options import (
     duration_option,
 )
 from cobalance.cli.output import remark
-from cobalance.errors import CobalanceError, GroupFailed, UsageError
+from cobalance.errors import CobalanceError, UsageError
 from cobalance.group.runner import drain_timed_out, obey_signals
-from cobalance.member.actions import Problem
 from cobalance.names import validate_name
 from cobalance.operate.http_listener import LOCALHOST, Pages
 from cobalance.operate.probes import ProbeServer
@@ -181,22 +180,6 @@ class HandlerFailed(CobalanceError):
     """The user's handler raised an exception."""
 
 
-class CommandGroup(ConsumerGroup):
-    """A consumer group that remembers whether its instance id is in use."""
-
-    refusal = ""
-    has_joined = False
-
-    def joined(self, member: str) -> None:
-        self.has_joined = True
-        super().joined(member)
-
-    def problem(self, problem: Problem) -> None:
-        if problem.code == "instance_in_use":
-            self.refusal = problem.message
-        super().problem(problem)
-
-
 def consume(
     topic: Annotated[str | None, Parameter(help="The topic.")] = None,
     /,
@@ -246,7 +229,7 @@ def consume(
     """
     source = sources.source(topic)
     _set_up_logging()
-    member = CommandGroup(
+    member = ConsumerGroup(
         group,
         source,
         load_handler(handler),
@@ -305,40 +288,25 @@ def load_handler(path: str) -> Callable[..., Any]:
     return function
 
 
-async def _serve(member: CommandGroup) -> None:
+async def _serve(member: ConsumerGroup) -> None:
     async with anyio.create_task_group() as tasks:
         serving = anyio.CancelScope()
         await tasks.start(obey_signals, member, serving, _say_how_to_end)
         with serving:
-            await _be_member(member, serving)
+            await _be_member(member)
         tasks.cancel_scope.cancel()
     if member.given_up:
         raise drain_timed_out(member)
-    if not member.has_joined and member.refusal:
-        raise GroupFailed(member.refusal)
 
 
-async def _be_member(member: CommandGroup, serving: anyio.CancelScope) -> None:
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_end_on_refusal, member, serving)
-        async with member:  # cancelling it is a graceful end: what it holds is drained and handed over
-            remark(f"joined group {member.name} as {member.member}")
-            await member.wait_left()
-        tasks.cancel_scope.cancel()
+async def _be_member(member: ConsumerGroup) -> None:
+    async with member:  # cancelling it is a graceful end: what it holds is drained and handed over
+        remark(f"joined group {member.name} as {member.member}")
+        await member.wait_left()
 
 
 def _say_how_to_end() -> None:
     remark("finishing what has begun; a second signal ends this at once")
-
-
-async def _end_on_refusal(member: CommandGroup, serving: anyio.CancelScope) -> None:
-    """Gives up if another live process has the instance id.
-
-    That process may just have crashed, so its session is awaited, plus the same time again as a margin.
-    """
-    await anyio.sleep(2 * member.settings.session_timeout_ms / 1000)
-    if member.refusal and not member.has_joined:
-        serving.cancel()
 
 
 def _first(errors: BaseExceptionGroup[BaseException], handler: str, log_exceptions: bool) -> BaseException:
