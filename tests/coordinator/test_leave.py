@@ -270,6 +270,21 @@ def test_a_second_live_process_with_the_same_instance_id_is_refused(group: Group
     assert len(double.holds) == 4
 
 
+def test_a_double_hears_until_when_the_owner_s_session_runs(group: Group) -> None:
+    """As long as the owner was promised, though the session timeout is shorter now. Only the owner's calls put it off."""
+    owner = group.join("a", instance_id="pod-a")
+    until = owner.last.now_ms + SETTINGS.session_timeout_ms
+    group.coordinator.configure(session_timeout_ms=900, heartbeat_interval_ms=300)
+    double = Member(group, "x")
+    assert double.join(instance_id="pod-a").owner_until_ms == until
+    group.backend.now_ms += 2_500
+    assert double.repeat().owner_until_ms == until
+    owner.heartbeat()
+    reply = double.repeat()
+    assert reply.status == "INSTANCE_IN_USE"
+    assert reply.owner_until_ms == owner.last.now_ms + 900
+
+
 def test_without_a_grace_an_instance_id_only_excludes(backend: Backend) -> None:
     """Grace 0 disables the keeping; the same process under its next id still replaces itself at once."""
     group = Group(backend, attrs.evolve(SETTINGS, rejoin_grace_ms=0))

@@ -376,6 +376,47 @@ def test_a_double_whose_code_has_a_longer_session_timeout_goes_by_the_group_s() 
     assert world.now < 20_000
 
 
+def test_a_session_that_was_shortened_meanwhile_is_waited_for_as_it_was_said() -> None:
+    """The dead one was promised 20 s. Two of the new, short sessions say nothing about it."""
+    long = attrs.evolve(SETTINGS, session_timeout_ms=20_000, revocation_timeout_ms=20_000, rejoin_grace_ms=60_000)
+    world = World(long)
+    world.start("A", names(4))
+    b = world.start("B", names(4), member=STATIC)
+    world.settle()
+    b.kill()
+    world.redis.coordinator.configure(session_timeout_ms=2_000, heartbeat_interval_ms=400)
+    c = world.start("C", names(4), member=STATIC)
+    world.run_until(lambda: bool(c.works()))
+    assert c.problems == ["instance_in_use"]
+
+
+def test_a_live_owner_whose_session_was_shortened_meanwhile_is_found_out() -> None:
+    """Its session ends later than its latest calls alone would say; after that end it is renewed."""
+    long = attrs.evolve(SETTINGS, session_timeout_ms=20_000, revocation_timeout_ms=20_000)
+    world = World(long)
+    b = world.start("B", names(4), member=STATIC)
+    world.settle()
+    world.redis.coordinator.configure(session_timeout_ms=2_000, heartbeat_interval_ms=400)
+    c = world.start("C", names(4), member=STATIC)
+    world.run_until(lambda: c.left)
+    assert c.problems == ["instance_in_use", "instance_in_use"]
+    assert world.now < 30_000
+    assert len(b.works()) == 4
+
+
+def test_a_call_of_the_dead_that_comes_late_makes_nobody_alive() -> None:
+    """Its last heartbeat was still under way when it died and the next one with its instance id came."""
+    world, a, b = pair(member=STATIC)
+    b.kill()
+    c = world.start("C", names(4), member=STATIC)
+    world.run_until(lambda: "instance_in_use" in c.problems)
+    world.run(SETTINGS.heartbeat_interval_ms)
+    world.redis.coordinator.execute(attrs.evolve(b.sent[-1]))
+    world.run_until(lambda: bool(c.works()))
+    assert c.problems == ["instance_in_use"]
+    assert a.works()
+
+
 def test_stopping_a_double_ends_it_at_once() -> None:
     """It was never a member."""
     world, _, _ = pair(member=STATIC)

@@ -131,8 +131,8 @@ REQUESTS: tuple[Mutant, ...] = (
     lua(
         "instance-twice",
         "join",
-        "if is_live(same) and same.id ~= PREVIOUS then return refusal('INSTANCE_IN_USE') end",
-        "",
+        "if is_live(same) and same.id ~= PREVIOUS then",
+        "if false then",
         "Two live processes are members under one instance id.",
         "redeploy_static@1..3",
     ),

@@ -52,6 +52,10 @@ class CoordinatorReply:
     recovering_ms: int = 0
     changes: tuple[Change, ...] = ()
     results: tuple[str, ...] = ()
+    owner_until_ms: int | None = None
+    """For ``INSTANCE_IN_USE`` only: when the session of the instance id's owner ends, unless the owner renews it. In
+    group time; None where a coordinator does not say so.
+    """
     rows: tuple[tuple[str, ...], ...] = ()
     """For ``describe`` only."""
 
@@ -98,6 +102,7 @@ def decode(raw: RawReply) -> CoordinatorReply:
     numbers = map(int, fields[1:11])
     now, incarnation, version, cursor, session, heartbeat, due, elected, more, recovering = numbers
     changes, results = fields[11:]
+    is_in_use = status == "INSTANCE_IN_USE"
     return CoordinatorReply(
         status=status,
         now_ms=now,
@@ -112,6 +117,7 @@ def decode(raw: RawReply) -> CoordinatorReply:
         more=more == 1,
         recovering_ms=recovering,
         changes=tuple(map(_change, changes)),
-        results=tuple([_text(word) for word in results if type(word) is not list]) if results else (),
+        owner_until_ms=int(results[0]) if is_in_use and results else None,
+        results=tuple([_text(word) for word in results if type(word) is not list]) if results and not is_in_use else (),
         rows=tuple([_row(row) for row in results if type(row) is list]) if results else (),
     )

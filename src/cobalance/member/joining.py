@@ -10,6 +10,7 @@ from cobalance.coordinator.requests import GROUPS_OWN, LOOKED_FOR, Claim, Join
 from cobalance.member.actions import Problem
 
 if TYPE_CHECKING:
+    from cobalance.coordinator.replies import CoordinatorReply
     from cobalance.settings import GroupSettings, MemberSettings
 
 CLAIMS_A_PAGE = 50
@@ -23,8 +24,7 @@ class Joining:
         self._label, self._settings, self._own = label, settings, member
         self.subscription = GROUPS_OWN
         self._claims: list[Claim] = []
-        self._refused_since: int | None = None
-        self._refused_at = 0
+        self._owner: _Owner | None = None
 
     @property
     def is_looked_for(self) -> bool:
@@ -60,19 +60,44 @@ class Joining:
     def answered(self, page: Join) -> None:
         """The coordinator accepted this page."""
         self._claims = self._claims[len(page.claims) :]
-        self._refused_since = None
+        self._owner = None
 
-    def refused(self, now: int, session_ms: int) -> list[Problem]:
-        """Another process has the instance id. One that died keeps it until its session ends; one that keeps it longer
-        is alive. No session ends while Redis is away, so the wait then starts over.
+    def refused(self, reply: CoordinatorReply) -> list[Problem]:
+        """Another process has the instance id. One that died keeps it until its session ends, which may have been promised
+        longer than sessions are now; one that keeps it longer is alive.
         """
-        first = self._refused_since is None
-        if self._refused_since is None or 2 * (now - self._refused_at) > session_ms:
-            self._refused_since = now
-        self._refused_at = now
-        alive = now >= self._refused_since + 2 * session_ms
+        first = self._owner is None
+        if self._owner is None or self._owner.incarnation != reply.incarnation:
+            self._owner = _Owner(reply.incarnation, _owner_until(reply))
+        alive = self._owner.is_alive(reply)
         message = (
             f"instance id {self._own.instance_id!r} belongs to another live process: stop that one, or give this one an "
             f"instance id of its own"
         )
         return [Problem("instance_in_use", message, fatal=alive)] if first or alive else []
+
+
+RENEWALS_OF_THE_LIVING = 2
+"""One may be a call of the dead that came late. None does for longer than a session."""
+
+
+@attrs.define
+class _Owner:
+    """The process that has the instance id."""
+
+    incarnation: int
+    until_ms: int
+    renewals: int = 0
+    """How often its session had been renewed when its end came."""
+
+    def is_alive(self, reply: CoordinatorReply) -> bool:
+        until_ms = _owner_until(reply)
+        if reply.now_ms > self.until_ms and until_ms > self.until_ms:
+            self.renewals += 1
+            self.until_ms = until_ms
+        return self.renewals >= RENEWALS_OF_THE_LIVING
+
+
+def _owner_until(reply: CoordinatorReply) -> int:
+    """When the owner's session ends. A coordinator that does not say so may have heard it just now."""
+    return reply.now_ms + reply.session_timeout_ms if reply.owner_until_ms is None else reply.owner_until_ms

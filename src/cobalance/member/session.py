@@ -215,7 +215,7 @@ class Session:
         if self.leaving.asked_at is not None and not self.holdings.any_known():
             self._finish()  # it is not a member, so there is nothing to leave
         else:
-            self._out += self.joining.refused(self._now, reply.session_timeout_ms)
+            self._out += self.joining.refused(reply)
 
     def _refused_as_one_too_many(self) -> None:
         self.lease.failed(self._now)

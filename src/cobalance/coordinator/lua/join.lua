@@ -7,8 +7,8 @@
 --          same process ("-" none), 13 label, 14 more | last (page of claims), 15 mode, 16 session_ms, 17 heartbeat_ms,
 --          18 revocation_ms, 19 grace_ms, 20 gather_ms, 21 moves, 22 journal_length, 23 idle_ms (used when the group has no
 --          settings yet), 24 subscription; 25… three a claim: resource, token, committed offset ("" none)
--- Returns  as heartbeat; results: one a claim, KEPT | LOST. Status INSTANCE_IN_USE: retry until the other's session has ended;
---          REJOIN: the pages before this one were lost, begin anew under another id; SUBSCRIPTIONS: there are too many different ones
+-- Returns  as heartbeat; results: one a claim, KEPT | LOST. Status INSTANCE_IN_USE: retry until the other's session has ended,
+--          which results has; REJOIN: the pages before this one were lost, begin anew under another id; SUBSCRIPTIONS: there are too many different ones
 
 -- The connection may be older than a rollback: who becomes a member hears anew which server it talks to.
 if ARGV[4] == '1' and ARGV[1] ~= '' and string.sub(ARGV[1], 1, 1) ~= '!' then
@@ -209,7 +209,11 @@ local m = member(CALLER)
 if m and not is_live(m) then return refusal('ENDED') end
 if m and REQUEST < last_request(CALLER) then return refusal('STALE') end
 local same = namesake()
-if is_live(same) and same.id ~= PREVIOUS then return refusal('INSTANCE_IN_USE') end
+if is_live(same) and same.id ~= PREVIOUS then
+  local _, ends = vitals(same.id)
+  results[1] = int(ends)
+  return refusal('INSTANCE_IN_USE')
+end
 if not m and lists.has_no_room_for(SUBSCRIPTION) then return refusal('SUBSCRIPTIONS') end
 if not m then m = add_member(same) end
 renew(REQUEST)
