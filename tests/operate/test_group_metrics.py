@@ -6,7 +6,8 @@ import json
 import signal
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -16,13 +17,14 @@ import redis
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from tests.cli_process import cobalance, running
-from tests.consumers import Place, until
+from tests.consumers import Place, new_topic, until
 from tests.names import unique
 
 from cobalance import Delivery, Group, GroupAdmin, Topic, servers
 from cobalance.coordinator.keys import group_keys, journal_key
 from cobalance.coordinator.requests import Commit, CommitItem, Header, Join, Request
 from cobalance.journal import Journal
+from cobalance.operate.group_metrics import GroupMetrics
 from cobalance.operate.tally import Durations, Tally
 from cobalance.redact import redact
 from cobalance.servers.ports import free_port
@@ -169,6 +171,55 @@ def test_a_group_that_cannot_be_read_hides_no_other(private_redis: servers.OwnRe
             readable = {it: registry.get_sample_value("cobalance_group_readable", {"group": it}) for it in foreign}
             assert readable == dict.fromkeys(foreign, 0)
             assert registry.get_sample_value("cobalance_group_readable", {"group": "sound"}) == 1
+
+
+@contextmanager
+def silent_leaders(server: servers.OwnRabbitMQ, queues: Sequence[str]) -> Iterator[None]:
+    """These quorum queues answer nobody meanwhile."""
+
+    def each(verb: str) -> None:
+        names = ", ".join(f'<<"{it}">>' for it in queues)
+        found = '{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, It)), {Name, _} = amqqueue:get_pid(Q)'
+        server.control("eval", f"[begin {found}, sys:{verb}(Name) end || It <- [{names}]].")
+
+    each("suspend")
+    try:
+        yield
+    finally:
+        each("resume")
+
+
+async def test_queues_that_hang_hold_up_no_other_group(redis_url: str, private_rabbitmq: servers.OwnRabbitMQ) -> None:
+    """A scrape ends in time, has the other group and what does answer, and calls nothing 0 that it does not know."""
+    url, names = private_rabbitmq.url, [unique("hangs"), unique("well")]
+    with new_topic(url, 5, "quorum") as slow, new_topic(url, 1) as quick, GroupAdmin(redis_url, amqp_url=url) as admin:
+        async with (
+            Group(names[0], slow.queue_names, redis_url=redis_url) as one,
+            Group(names[1], quick.queue_names, redis_url=redis_url) as two,
+        ):
+            await one.wait_held(*slow.queue_names)
+            await two.wait_held(*quick.queue_names)
+            tally = lambda group: Tally(admin.journal(group))  # noqa: E731
+            registry = CollectorRegistry(auto_describe=False)
+            registry.register(GroupMetrics(lambda: names, admin.watch, tally, partitions=True, within_ms=1_000))
+
+            async def scrape() -> dict[tuple[str, ...], float]:
+                found = await anyio.to_thread.run_sync(lambda: list(registry.collect()))
+                return {(it.name, *it.labels.values()): it.value for metric in found for it in metric.samples}
+
+            def last_of_slow(found: dict[tuple[str, ...], float]) -> float | None:
+                return found.get(("cobalance_partition_lag_messages", names[0], slow.name, "4"))
+
+            with silent_leaders(private_rabbitmq, slow.queue_names[:4]):
+                began = anyio.current_time()
+                found = await scrape()
+                assert anyio.current_time() - began < 8  # each silent queue takes 2.5 s
+                assert found["cobalance_group_lag_messages", names[1], quick.name] == 0
+                assert ("cobalance_group_lag_messages", names[0], slow.name) not in found
+                assert found["cobalance_group_members", names[0]] == 1
+                while last_of_slow(found) is None:  # those that were silent are asked last
+                    found = await scrape()
+                assert found["cobalance_group_unknown_lag_partitions", names[0], slow.name] == 4
 
 
 def test_durations_are_cumulative() -> None:

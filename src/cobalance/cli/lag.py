@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import attrs
@@ -15,7 +15,7 @@ from cobalance.cli.watching import Page, Watching
 from cobalance.cli.watching import watch as watch_pages
 from cobalance.errors import CobalanceError, UnknownGroup, Unreachable
 from cobalance.operate.topics import topics_of
-from cobalance.operate.watch import Watch
+from cobalance.operate.watch import Looks, Watch
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 
 COLUMNS = {
@@ -48,17 +48,20 @@ def lag(
     """
     unknown: dict[str, None] = {}
     with redis.admin(amqp_url, management_url) as admin:
-        watches: dict[str, Watch] = {}
+        watches, looks = dict[str, Watch](), Looks()
 
-        def read(name: str) -> GroupDescription:
+        def read(name: str, within_ms: int) -> GroupDescription:
             if name not in watches:
                 watches[name] = admin.watch(name, on_unknown=unknown.setdefault)
-            return watches[name].snapshot()
+            return watches[name].snapshot(within_ms=within_ms)
+
+        def read_if_possible(name: str, within_ms: int) -> GroupDescription | None:
+            return _readable(lambda: read(name, within_ms), unknown.setdefault)
 
         def look() -> Page:
             unknown.clear()
-            groups = map(read, names) if names else _readable(read, admin.list(), unknown.setdefault)
-            rows = [attrs.asdict(row) for group in groups for row in topics_of(group)]
+            found = looks.read(names, read) if names else looks.read(admin.list(), read_if_possible)
+            rows = [attrs.asdict(row) for group in found if group for row in topics_of(group)]
             return _page(rows, [f"warning: {why}" for why in unknown])
 
         if watch:
@@ -66,19 +69,17 @@ def lag(
         look().print(json=json)
 
 
-def _readable(
-    read: Callable[[str], GroupDescription], names: Iterable[str], tell: Callable[[str], object]
-) -> Iterator[GroupDescription]:
-    """Those that can be read. One that cannot hides no other."""
-    for name in names:
-        try:
-            yield read(name)
-        except UnknownGroup:  # deleted meanwhile
-            continue
-        except Unreachable:
-            raise
-        except CobalanceError as error:
-            tell(str(error))
+def _readable(read: Callable[[], GroupDescription], tell: Callable[[str], object]) -> GroupDescription | None:
+    """A group that cannot be read hides no other."""
+    try:
+        return read()
+    except UnknownGroup:  # deleted meanwhile
+        return None
+    except Unreachable:
+        raise
+    except CobalanceError as error:
+        tell(str(error))
+        return None
 
 
 def _page(rows: Sequence[Row], remarks: Sequence[str]) -> Page:

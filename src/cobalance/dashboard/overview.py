@@ -16,6 +16,7 @@ from cobalance.errors import CobalanceError
 from cobalance.operate.explanation import Explanation
 from cobalance.operate.moves import Account
 from cobalance.operate.topics import TopicDescription, topics_of
+from cobalance.operate.watch import Looks
 from cobalance.ownership import BEGINNINGS
 from cobalance.redact import redact
 
@@ -37,7 +38,7 @@ class Overview:
         self, admin: GroupAdmin, watch: Callable[[str], Watch], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._admin, self._watch, self._clock = admin, watch, clock
-        self._lock = Lock()
+        self._lock, self._looks = Lock(), Looks()
         self._watches: dict[str, Watch] = {}
         self._recent: dict[str, RecentMoves] = {}
         self._rows: list[dict[str, Any]] = []
@@ -75,14 +76,14 @@ class Overview:
         self._watches = {name: it for name, it in self._watches.items() if name in names}
         self._recent = {name: it for name, it in self._recent.items() if name in names}
         topics: list[TopicDescription] = []
-        rows = [self._row(name, topics) for name in names]
+        rows = self._looks.read(names, lambda name, within_ms: self._row(name, topics, within_ms))
         self._topics = topics
         return sorted(rows, key=_urgency)
 
-    def _row(self, group: str, topics: list[TopicDescription]) -> dict[str, Any]:
+    def _row(self, group: str, topics: list[TopicDescription], within_ms: int) -> dict[str, Any]:
         try:
             watch = self._watches[group] = self._watch(group)
-            snapshot = watch.snapshot()
+            snapshot = watch.snapshot(within_ms=within_ms)
             topics += topics_of(snapshot)
             if group not in self._recent:
                 self._recent[group] = RecentMoves(self._admin.journal(group))

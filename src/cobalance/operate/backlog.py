@@ -11,6 +11,7 @@ import attrs
 from cobalance.coordinator.in_flight import InFlight, InFlightReport
 from cobalance.description import Backlog, GroupDescription, ResourceDescription, ServerDescription
 from cobalance.errors import CobalanceError
+from cobalance.group.clock import monotonic_ms
 from cobalance.rabbitmq.streams.extent import read_ends as read_stream_ends
 from cobalance.rabbitmq.streams.extent import streams_among
 from cobalance.rabbitmq.topics.broker import QueueStates, queue_states
@@ -20,7 +21,7 @@ TIMEOUT_MS = 3_000
 """For each answer of RabbitMQ."""
 
 WITHIN_MS = 20_000
-"""For all queues of a group."""
+"""For all queues of a group, unless there is less time."""
 
 OnUnknown = Callable[[str], object]
 
@@ -42,7 +43,13 @@ class Broker:
     management_url: str | None = attrs.field(default=None, repr=False)
 
     def read_backlogs(
-        self, group: GroupDescription, reports: Mapping[str, InFlightReport], on_unknown: OnUnknown
+        self,
+        group: GroupDescription,
+        reports: Mapping[str, InFlightReport],
+        on_unknown: OnUnknown,
+        *,
+        within_ms: int = WITHIN_MS,
+        silent: set[str] | None = None,
     ) -> Backlogs:
         """The backlog of every resource.
 
@@ -50,24 +57,32 @@ class Broker:
             group: read after the reports.
             reports: member → its report.
             on_unknown: called with an explanation of what could not be found out.
+            within_ms: how long it may take. What RabbitMQ has not told by then is unknown.
+            silent: queues of which RabbitMQ told nothing the last time. They are asked last; then, those of this time.
 
         Raises:
             CobalanceError: RabbitMQ cannot be queried.
         """
         if not group.resources:
             return Backlogs(by_resource={})
-        ends = _read_ends(group.resources, self.amqp_url, on_unknown)
+        give_up_at = monotonic_ms() + within_ms
+        silent = set() if silent is None else silent
+        resources = sorted(group.resources, key=lambda it: it.name in silent)
+        ends = _read_ends(resources, self.amqp_url, on_unknown, give_up_at)
+        silent |= ends.silent
+        silent -= {name for name, it in ends.by_resource.items() if it.ready is not None}
         sent = {row.name: _reported(row, group.at_ms, reports, ends.of(row.name)) for row in group.resources}
         unknown = [name for name, it in sent.items() if it is None and ends.of(name).ready is not None]
-        counts = self._ask_management(unknown, on_unknown) if unknown else {}
+        left_ms = min(TIMEOUT_MS, give_up_at - monotonic_ms())
+        counts = self._ask_management(unknown, on_unknown, left_ms) if unknown and left_ms > 0 else {}
         found = {
             row.name: _backlog(row, ends.of(row.name), sent[row.name], counts.get(row.name)) for row in group.resources
         }
         return Backlogs(by_resource=found, server=ends.server)
 
-    def _ask_management(self, unknown: list[str], on_unknown: OnUnknown) -> Mapping[str, int]:
+    def _ask_management(self, unknown: list[str], on_unknown: OnUnknown, timeout_ms: int) -> Mapping[str, int]:
         try:
-            return unacknowledged_counts(self.amqp_url, self.management_url, timeout_ms=TIMEOUT_MS)
+            return unacknowledged_counts(self.amqp_url, self.management_url, timeout_ms=timeout_ms)
         except CobalanceError as error:
             on_unknown(
                 f"IN-FLIGHT and LAG of {len(unknown)} queues are unknown, since no member that works them has answered, or others "
@@ -126,29 +141,40 @@ _UNKNOWN = End()
 class _Ends:
     by_resource: Mapping[str, End]
     server: ServerDescription
+    silent: frozenset[str]
 
     def of(self, name: str) -> End:
         return self.by_resource.get(name, _UNKNOWN)
 
 
-def _read_ends(resources: Sequence[ResourceDescription], amqp_url: str, on_unknown: OnUnknown) -> _Ends:
+def _read_ends(
+    resources: Sequence[ResourceDescription], amqp_url: str, on_unknown: OnUnknown, give_up_at: int
+) -> _Ends:
     """Distinguishes streams from queues only where there is a committed offset, since that requires the permission to
     configure.
     """
     committed = [resource.name for resource in resources if resource.committed is not None]
-    kinds = streams_among(amqp_url, committed, timeout_ms=TIMEOUT_MS) if committed else {}
+    kinds = _kinds(committed, amqp_url, give_up_at) if committed else {}
     streams = {name for name, is_stream in kinds.items() if is_stream}
     others = [resource.name for resource in resources if resource.name not in streams]
-    states = queue_states(amqp_url, others, timeout_ms=TIMEOUT_MS, within_ms=WITHIN_MS)
-    found = dict(_queue_ends(states, others, on_unknown)) | dict(_stream_ends(sorted(streams), amqp_url, on_unknown))
+    within_ms = max(1, give_up_at - monotonic_ms())
+    states = queue_states(amqp_url, others, timeout_ms=TIMEOUT_MS, within_ms=within_ms)
+    found = dict(_queue_ends(states, others, on_unknown, within_ms)) | dict(
+        _stream_ends(sorted(streams), amqp_url, on_unknown)
+    )
     server = ServerDescription(kind="RabbitMQ", place=states.place, version=states.version)
-    return _Ends(by_resource=found, server=server)
+    return _Ends(by_resource=found, server=server, silent=states.silent)
 
 
-def _queue_ends(states: QueueStates, asked: Sequence[str], on_unknown: OnUnknown) -> Mapping[str, End]:
+def _kinds(committed: Sequence[str], amqp_url: str, give_up_at: int) -> Mapping[str, bool]:
+    within_ms = max(1, give_up_at - monotonic_ms())
+    return streams_among(amqp_url, committed, timeout_ms=TIMEOUT_MS, within_ms=within_ms)
+
+
+def _queue_ends(states: QueueStates, asked: Sequence[str], on_unknown: OnUnknown, within_ms: int) -> Mapping[str, End]:
     if len(states.by_queue) < len(asked):
         on_unknown(
-            f"LAG of {len(asked) - len(states.by_queue)} queues is unknown: RabbitMQ did not tell it within {WITHIN_MS // 1000} s, or does "
+            f"LAG of {len(asked) - len(states.by_queue)} queues is unknown: RabbitMQ did not tell it within {within_ms / 1000:.0f} s, or does "
             "not know it, since the node or the leader of a queue does not answer."
         )
     return {name: End(ready=it.ready, consumers=it.consumers) for name, it in states.by_queue.items() if it}

@@ -19,6 +19,7 @@ from cobalance.description import GroupDescription, GroupState, ResourceDescript
 from cobalance.errors import CobalanceError, ServerError, UnknownGroup, Unreachable
 from cobalance.names import split_resource, validate_name
 from cobalance.operate.tally import FENCED_VERBS, OUTCOMES, REASONS, Tally
+from cobalance.operate.watch import LOOK_MS, Looks
 
 if TYPE_CHECKING:
     from cobalance.operate.watch import Watch
@@ -40,6 +41,7 @@ class GroupMetrics(Collector):
         watch: makes a watch of one.
         tally: makes a tally of one.
         partitions: also show the lag of each partition, which may be many series.
+        within_ms: how long RabbitMQ may take in a scrape. What it has not told by then is unknown.
     """
 
     def __init__(
@@ -49,9 +51,11 @@ class GroupMetrics(Collector):
         tally: Callable[[str], Tally],
         *,
         partitions: bool = False,
+        within_ms: int = LOOK_MS,
     ) -> None:
         self._names, self._watch, self._tally, self._partitions = names, watch, tally, partitions
         self._known: dict[str, tuple[Watch, Tally]] = {}
+        self._looks = Looks(within_ms)
         self._lock = threading.Lock()
 
     def describe(self) -> list[Metric]:
@@ -102,21 +106,24 @@ class GroupMetrics(Collector):
         """The groups, and the names of those that cannot be read."""
         names = self._names()
         self._known = {name: known for name, known in self._known.items() if name in names}
-        found, unreadable = list[Observed](), list[str]()
-        for name in names:
+        unreadable = list[str]()
+
+        def observe(name: str, within_ms: int) -> Observed | None:
             try:
                 watch, tally = self._open(name)
-                snapshot = watch.snapshot()
+                snapshot = watch.snapshot(within_ms=within_ms)
                 tally.read()
             except UnknownGroup:  # it was deleted meanwhile
-                continue
+                return None
             except Unreachable:
                 raise
             except CobalanceError:  # it hides no other
                 unreadable.append(name)
-            else:
-                found.append(Observed(snapshot, tally))
-        return found, unreadable
+                return None
+            return Observed(snapshot, tally)
+
+        found = [it for it in self._looks.read(names, observe) if it is not None]
+        return found, sorted(unreadable)
 
 
 # -- families ----------------------------------------------------------------------------------------------------------

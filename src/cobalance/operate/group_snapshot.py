@@ -24,7 +24,8 @@ from cobalance.description import (
     Verdict,
 )
 from cobalance.errors import CobalanceError
-from cobalance.operate.backlog import Backlogs, Broker, OnUnknown
+from cobalance.group.clock import monotonic_ms
+from cobalance.operate.backlog import WITHIN_MS, Backlogs, Broker, OnUnknown
 from cobalance.operate.verdict import judge, sample, worst
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL, check_amqp_url, check_management_url, place
 
@@ -77,14 +78,21 @@ def read_snapshot(
     *,
     on_unknown: OnUnknown = say_nothing,
     judged: Judge = lambda group, resource: judge([sample(group, resource)]),
+    within_ms: int = WITHIN_MS,
+    silent: set[str] | None = None,
 ) -> GroupDescription:
-    """The same over given connections; `judged` gives the verdict on each resource."""
-    reports = coordinator.ask_in_flight() if broker else {}
+    """The same over given connections; `judged` gives the verdict on each resource, and the rest is as for
+    :meth:`Broker.read_backlogs`.
+    """
+    give_up_at = monotonic_ms() + within_ms
+    reports = coordinator.ask_in_flight() if broker and within_ms > 0 else {}
     group = GroupDescription.read(coordinator)
-    found = Backlogs(by_resource={})
-    if broker is not None:
+    found, left_ms = Backlogs(by_resource={}), give_up_at - monotonic_ms()
+    if broker is not None and left_ms <= 0:
+        on_unknown(f"LAG of group {group.name} is unknown: there was no time left to ask RabbitMQ for it.")
+    elif broker is not None:
         try:
-            found = broker.read_backlogs(group, reports, on_unknown)
+            found = broker.read_backlogs(group, reports, on_unknown, within_ms=left_ms, silent=silent)
         except CobalanceError as error:
             on_unknown(f"LAG is unknown. {error}")
             found = Backlogs(by_resource={}, server=_silent(broker, error))

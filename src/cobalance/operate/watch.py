@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.description import GroupDescription, ResourceDescription, Verdict
@@ -13,8 +15,16 @@ from cobalance.operate.backlog import Broker, OnUnknown
 from cobalance.operate.group_snapshot import read_snapshot, say_nothing
 from cobalance.operate.verdict import WINDOW_MS, Sample, judge, sample
 
+T = TypeVar("T")
+
 FRESH_MS = 1_000
 """Within this time every watcher gets the same snapshot."""
+
+LOOK_MS = 8_000
+"""For all that RabbitMQ is asked in a look, at one group or at many: Prometheus gives up a scrape after 10 s."""
+
+AT_ONCE = 8
+"""Groups that are looked at side by side."""
 
 SAMPLES = 12
 """Samples in a window, besides the latest: enough to see that something falls or rises."""
@@ -41,6 +51,7 @@ class Watch:
         self._histories = Histories(window_ms)
         self._lock = threading.Lock()
         self._latest: GroupDescription | None = None
+        self._silent: set[str] = set()
         self._read_at = 0
 
     @property
@@ -48,8 +59,11 @@ class Watch:
         """The group's name."""
         return self._coordinator.group
 
-    def snapshot(self) -> GroupDescription:
+    def snapshot(self, *, within_ms: int = LOOK_MS) -> GroupDescription:
         """The group as it is, or was a second ago at most.
+
+        Args:
+            within_ms: how long RabbitMQ may take. What it has not told by then is unknown, and asked last the next time.
 
         Raises:
             UnknownGroup: there is no such group any more.
@@ -58,10 +72,16 @@ class Watch:
         with self._lock:
             if self._latest is None or self._clock() - self._read_at >= self._fresh_ms:
                 self._latest = read_snapshot(
-                    self._coordinator, self._broker, on_unknown=self._on_unknown, judged=self._histories.judge
+                    self._coordinator,
+                    self._broker,
+                    on_unknown=self._on_unknown,
+                    judged=self._histories.judge,
+                    within_ms=within_ms,
+                    silent=self._silent,
                 )
                 self._read_at = self._clock()
                 self._histories.forget_others(self._latest)
+                self._silent &= {it.name for it in self._latest.resources}
             return self._latest
 
     def describe(self) -> GroupDescription:
@@ -73,6 +93,35 @@ class Watch:
             ServerError: Redis cannot be queried.
         """
         return GroupDescription.read(self._coordinator)
+
+
+class Looks:
+    """Looks at many groups, side by side and within one time. Groups that took long come last the next time, so that
+    those whose queues hang hold up no others.
+    """
+
+    def __init__(self, within_ms: int = LOOK_MS, *, at_once: int = AT_ONCE) -> None:
+        self._within_ms, self._at_once = within_ms, at_once
+        self._took_ms: dict[str, int] = {}
+
+    def read(self, names: Collection[str], read: Callable[[str, int], T]) -> Sequence[T]:
+        """What ``read(name, within_ms)`` gives for each group, in their order; raises what it raises."""
+        give_up_at = monotonic_ms() + self._within_ms
+
+        def one(name: str) -> T:
+            began = monotonic_ms()
+            try:
+                return read(name, max(0, give_up_at - began))
+            finally:
+                self._took_ms[name] = monotonic_ms() - began
+
+        self._took_ms = {name: self._took_ms.get(name, 0) for name in names}
+        with ThreadPoolExecutor(self._at_once, "cobalance-look") as pool:
+            asked = {name: pool.submit(one, name) for name in sorted(names, key=self._took_ms.__getitem__)}
+            try:
+                return [asked[name].result() for name in names]
+            finally:
+                pool.shutdown(cancel_futures=True)
 
 
 class Histories:

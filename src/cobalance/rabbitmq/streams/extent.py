@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -41,9 +42,12 @@ class Extent:
         return min(max(offset, self.begin), self.end)
 
 
-def streams_among(amqp_url: str, names: Iterable[str], *, timeout_ms: int = 10_000) -> dict[str, bool]:
-    """Whether each queue is a stream; queues that do not exist are left out."""
-    with connected(amqp_url, timeout_ms) as admin:
+def streams_among(
+    amqp_url: str, names: Iterable[str], *, timeout_ms: int = 10_000, within_ms: int = 60_000
+) -> dict[str, bool]:
+    """Whether each queue is a stream; queues that do not exist are left out. `within_ms` is for all of them."""
+    give_up_at = time.monotonic() + within_ms / 1000
+    with connected(amqp_url, min(timeout_ms, within_ms), give_up_at=give_up_at) as admin:
         return {name: admin.kind(name) == "stream" for name in names if admin.exists(name)}
 
 
@@ -62,10 +66,10 @@ def read_ends(amqp_url: str, streams: Iterable[str]) -> dict[str, int | None]:
         return dict(ask(last_offset, list(streams)))
 
 
-def read_offsets_at(amqp_url: str, streams: Iterable[str], time: datetime) -> dict[str, int | None]:
+def read_offsets_at(amqp_url: str, streams: Iterable[str], when: datetime) -> dict[str, int | None]:
     """See :func:`cobalance.rabbitmq.streams.probe.offset_at`, for each stream."""
     with _asking(amqp_url) as ask:
-        return dict(ask(lambda connection, stream: offset_at(connection, stream, time), list(streams)))
+        return dict(ask(lambda connection, stream: offset_at(connection, stream, when), list(streams)))
 
 
 def read_offsets_since(amqp_url: str, offsets: Mapping[str, int]) -> dict[str, int | None]:

@@ -58,14 +58,17 @@ T = TypeVar("T")
 
 
 @contextmanager
-def connected(url: str, timeout_ms: int = 10_000, *, in_all: bool = False) -> Iterator[Admin]:
+def connected(
+    url: str, timeout_ms: int = 10_000, *, in_all: bool = False, give_up_at: float = math.inf
+) -> Iterator[Admin]:
     """A connection for the length of a ``with``; raises if it cannot be made or is lost.
 
     The timeout applies to connecting and then to each answer, so a server that accepts connections and says nothing
-    blocks no one; or, `in_all`, to everything that is asked.
+    blocks no one; or, `in_all`, to everything that is asked. No answer is waited for after `give_up_at`, on the
+    monotonic clock.
     """
     with our_connection():
-        yield from _connected(url, timeout_ms, time.monotonic() + timeout_ms / 1000 if in_all else math.inf)
+        yield from _connected(url, timeout_ms, time.monotonic() + timeout_ms / 1000 if in_all else give_up_at)
 
 
 def _connected(url: str, timeout_ms: int, give_up_at: float) -> Iterator[Admin]:

@@ -1,12 +1,13 @@
 """Creates, checks and reads topics and queues: short blocking calls, for setup and the CLI."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import takewhile
 from typing import cast
 
 import attrs
+from pika import exceptions as pika_errors
 
 from cobalance.errors import CobalanceError, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, UsageError
 from cobalance.limits import check_kind
@@ -364,6 +365,8 @@ class QueueStates:
     """Ready messages and number of consumers; None for a queue that does not exist. Those for which there was no time,
     or that RabbitMQ does not know about at the moment, are left out.
     """
+    silent: frozenset[str] = frozenset()
+    """Those of which RabbitMQ was asked, and told nothing."""
 
 
 def queue_states(url: str, queues: Iterable[str], *, timeout_ms: int = 10_000, within_ms: int = 60_000) -> QueueStates:
@@ -373,12 +376,26 @@ def queue_states(url: str, queues: Iterable[str], *, timeout_ms: int = 10_000, w
         url: of RabbitMQ.
         queues: their names.
         timeout_ms: how long to wait for the connection, and then for each answer.
-        within_ms: how long to go on asking.
+        within_ms: how long all of it may take.
     """
     give_up_at = time.monotonic() + within_ms / 1000
-    with connected(url, timeout_ms) as admin:
-        in_time = takewhile(lambda _: time.monotonic() < give_up_at, queues)
-        return QueueStates(place=admin.place, version=admin.version, by_queue=dict(admin.states(in_time)))
+    asked, found = list[str](), dict[str, QueueState | None]()
+
+    def in_time() -> Iterator[str]:
+        for queue in takewhile(lambda _: time.monotonic() < give_up_at, queues):
+            asked.append(queue)
+            yield queue
+
+    with connected(url, min(timeout_ms, within_ms), give_up_at=give_up_at) as admin:
+        place, version = admin.place, admin.version
+        try:
+            for queue, state in admin.states(in_time()):
+                found[queue] = state
+        except pika_errors.AMQPConnectionError:
+            if time.monotonic() < give_up_at:
+                raise
+    silent = frozenset(asked) - found.keys()
+    return QueueStates(place=place, version=version, by_queue=found, silent=silent)
 
 
 def ready_messages(url: str, queues: Iterable[str], *, timeout_ms: int = 10_000) -> dict[str, int | None]:
