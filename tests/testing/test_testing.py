@@ -65,6 +65,31 @@ async def test_a_work_function_alone() -> None:
         await tenure.wait_draining()
 
 
+OPEN_ONCE = """
+import os, threading
+import pytest
+
+pytest_plugins = ["cobalance.testing.plugin"]
+
+@pytest.mark.parametrize("number", range(12))
+def test_one(number, cobalance_broker, request):
+    cobalance_broker.publish(cobalance_broker.create_topic("orders", 2), "a", "x")
+    seen = request.config.stash.setdefault(KEY, [])
+    seen.append((threading.active_count(), len(os.listdir("/proc/self/fd"))))
+    assert seen[-1] == seen[1 if number else 0], seen
+
+KEY = pytest.StashKey()
+"""
+
+
+def test_a_broker_ends_with_its_test(tmp_path: Path) -> None:
+    """Its thread and its descriptors, or a run of some hundred tests would have none to spare."""
+    (tmp_path / "test_open_once.py").write_text(OPEN_ONCE)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_open_once.py"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout
+
+
 class Shop:
     """Two members of a group, with two partitions each."""
 

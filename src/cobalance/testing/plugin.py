@@ -17,9 +17,11 @@ _numbers = count(1)
 
 
 @pytest.fixture
-def cobalance_broker() -> Broker:
+def cobalance_broker() -> Iterator[Broker]:
     """An empty in-process RabbitMQ for one test."""
-    return Broker(f"pytest-{next(_numbers)}")
+    broker = Broker(f"pytest-{next(_numbers)}")
+    yield broker
+    broker.close()
 
 
 @pytest.fixture

@@ -153,6 +153,21 @@ def test_time_passes_when_a_test_says_so(cobalance_broker: Broker) -> None:
     client.disconnect()
 
 
+def test_a_broker_that_is_closed_drops_its_clients_and_begins_anew() -> None:
+    """Twice is no harm. Whoever uses the name again finds nothing."""
+    name = unique("m")
+    server = MemoryRabbitMQ.named(name)
+    client = Client(server.url)
+    client.channel.queue_declare("q")
+    server.close()
+    server.close()
+    with pytest.raises(AMQPConnectionError):
+        client.until(lambda: not client.connection.is_open)
+    again = MemoryRabbitMQ.named(name)
+    assert again.call(lambda broker: list(broker.queues)) == []
+    again.close()
+
+
 def test_a_client_is_shut_out() -> None:
     """By the name of its connection: what it held goes to others, and it cannot connect before it is let in."""
     server = MemoryRabbitMQ.named(unique("m"))

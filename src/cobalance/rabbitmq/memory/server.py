@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from cobalance.rabbitmq.memory.broker import MemoryBroker
@@ -21,14 +22,17 @@ _brokers_lock = threading.Lock()
 
 
 class MemoryRabbitMQ:
-    """Listens on a free local port until the process ends."""
+    """Listens on a free local port until it is closed, or the process ends."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self.broker = MemoryBroker(Clock(self._loop))
         self._connections: set[MemoryConnection] = set()
         listening: Future[int] = Future()
-        threading.Thread(target=self._run, args=(listening,), name="cobalance-memory-rabbitmq", daemon=True).start()
+        self._thread = threading.Thread(
+            target=self._run, args=(listening,), name="cobalance-memory-rabbitmq", daemon=True
+        )
+        self._thread.start()
         self.port = listening.result()
 
     @classmethod
@@ -43,6 +47,15 @@ class MemoryRabbitMQ:
     def url(self) -> str:
         """The AMQP URL it listens on."""
         return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
+
+    def close(self) -> None:
+        """Drops all connections, and forgets what it holds. The next use of its name creates an empty one."""
+        with _brokers_lock:
+            for name in [name for name, it in _brokers.items() if it is self]:
+                del _brokers[name]
+        with suppress(RuntimeError):  # it was closed before
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
 
     def call(self, do: Callable[[MemoryBroker], T]) -> T:
         """Inspects or changes the broker between two methods of its clients. Any thread."""
@@ -80,9 +93,19 @@ class MemoryRabbitMQ:
         serve = self._loop.create_server(lambda: MemoryConnection(self.broker, self._connections), "127.0.0.1", 0)
         try:
             server = self._loop.run_until_complete(serve)
-        except OSError as error:  # no descriptor to spare
-            listening.set_exception(error)
+        except BaseException as error:  # noqa: BLE001 -- no descriptor to spare, say; raised where it is waited for
             self._loop.close()
+            listening.set_exception(error)
             return
         listening.set_result(server.sockets[0].getsockname()[1])
         self._loop.run_forever()
+        self._loop.run_until_complete(self._end(server))
+        self._loop.close()
+
+    async def _end(self, server: asyncio.Server) -> None:
+        server.close()
+        await asyncio.sleep(0)  # what was accepted is a connection now
+        for connection in list(self._connections):
+            connection.cut()
+        await asyncio.sleep(0)  # they end
+        await server.wait_closed()
