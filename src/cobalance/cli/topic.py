@@ -90,13 +90,17 @@ def grow(
     partitions: Annotated[int, Parameter(help="The new number of partitions.")],
     json: Json = False,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
+    management_url: ManagementUrl = None,
 ) -> None:
     """Give a topic more partitions. Publishers and consumers continue, and each key's messages stay in order.
 
     The new partitions are consumed once the old ones are empty and everything in them is acknowledged. If interrupted,
     run it again to continue.
+
+    Refused where publishers would not notice: the exchange has an alternate exchange, or other queues are bound to it.
+    With --management-url, such a queue is seen before it is given a message.
     """
-    topic = grow_topic(amqp_url, name, partitions)
+    topic = grow_topic(amqp_url, name, partitions, management_url=management_url)
     if json:
         print_json(attrs.asdict(topic))
     else:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,7 +37,7 @@ from cobalance.rabbitmq import (
 )
 from cobalance.rabbitmq.publish.confirms import Confirms
 from cobalance.rabbitmq.topics import layouts
-from cobalance.rabbitmq.topics.admin import Admin, connected
+from cobalance.rabbitmq.topics.admin import DIRECT, Admin, connected
 from cobalance.rabbitmq.topics.broker import check_topic
 from cobalance.rabbitmq.topics.growth import close_layout
 from cobalance.rabbitmq.topics.layouts import LayoutSource, Look
@@ -304,6 +305,82 @@ def test_what_cannot_be_grown(amqp_url: str) -> None:
         grow_topic(amqp_url, stream.name, 3)
     with pytest.raises(UsageError, match="layouts"):
         Topic("orders.v2", 3)
+
+
+@contextmanager
+def another_queue(url: str, *, bound_to: str, keys: Sequence[str]) -> Iterator[str]:
+    """Another program's queue, bound next to those of a topic."""
+    name = unique("audit")
+    with channel(url) as it:
+        it.queue_declare(name, durable=True)
+        for key in keys:
+            it.queue_bind(name, bound_to, key)
+        try:
+            yield name
+        finally:
+            it.queue_delete(name)
+
+
+def assert_as_it_was(url: str, topic: Topic, publisher: Publisher) -> None:
+    """A growth that was refused has changed nothing."""
+    assert read_topic(url, topic.name) == topic
+    with connected(url) as admin:
+        assert not admin.exists(f"{topic.name}.v2-0")
+        assert admin.has_exchange(topic.newest_marker)
+    for partition, queue in enumerate(topic.queue_names):
+        for key in topic.routing_keys(partition):
+            with channel(url) as it:
+                it.basic_publish(topic.name, key, key.encode(), mandatory=True)
+        publisher.publish("key", b"x", partition=partition)
+        assert bodies_in(url, queue) == [*topic.routing_keys(partition), "x"]
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_topic_with_an_alternate_exchange_is_not_grown(topic: Topic, amqp_url: str, *, is_closed: bool) -> None:
+    """That takes what publishers send to a closed layout: they would go on so for ever. Nor does a growth go on that was
+    interrupted before there was one.
+    """
+    with Publisher(amqp_url, topic) as publisher, channel(amqp_url) as it:
+        publisher.publish("key", b"x")
+        it.exchange_delete(topic.name)
+        it.exchange_declare(topic.name, DIRECT, durable=True, arguments={"alternate-exchange": "amq.fanout"})
+        if is_closed:
+            with connected(amqp_url) as admin:
+                admin.declare(Topic(topic.name, 3, layout=2).queues[0])
+        for partition, queue in enumerate(() if is_closed else topic.queue_names):
+            it.queue_purge(queue)
+            for key in topic.routing_keys(partition):
+                it.queue_bind(queue, topic.name, key)
+        with another_queue(amqp_url, bound_to="amq.fanout", keys=[""]) as catch_all:
+            with pytest.raises(UsageError, match="alternate exchange"):
+                grow_topic(amqp_url, topic.name, 3)
+            assert bodies_in(amqp_url, catch_all) == []
+            if is_closed:
+                assert read_topic(amqp_url, topic.name) == topic
+            else:
+                assert_as_it_was(amqp_url, topic, publisher)
+        assert grow_topic(amqp_url, topic.name, 3).partitions == 3  # the alternate exchange leads nowhere
+
+
+@pytest.mark.parametrize("keys", [("0/2",), ("1",), ("0/2", "1/2", "0", "1")])
+@pytest.mark.parametrize("asks_management", [False, True])
+def test_a_topic_to_which_others_have_bound_a_queue_is_not_grown(
+    topic: Topic, rabbitmq_server: RabbitMQServer, keys: tuple[str, ...], *, asks_management: bool
+) -> None:
+    """It takes what publishers send to a closed layout. With the management API that is seen before anything is closed."""
+    url = rabbitmq_server.url
+    api = rabbitmq_server.management_url if asks_management else None
+    with Publisher(url, topic) as publisher, another_queue(url, bound_to=topic.name, keys=keys) as other:
+        with pytest.raises(UsageError, match="have bound to its exchange"):
+            grow_topic(url, topic.name, 3, management_url=api)
+        assert bodies_in(url, other) == []
+        assert_as_it_was(url, topic, publisher)
+        with channel(url) as it:
+            for key in keys:
+                it.queue_unbind(other, topic.name, key)
+        grown = grow_topic(url, topic.name, 3, management_url=api)
+        partition = publisher.publish("key", b"y").result()
+        assert bodies_in(url, grown.queue_names[partition]) == ["y"]
 
 
 def test_a_grown_topic_is_listed_once(topic: Topic, amqp_url: str, rabbitmq_server: RabbitMQServer) -> None:

@@ -20,37 +20,54 @@ A topic may be grown again at any time: each layout is consumed only when all ol
 An interrupted growth continues when it is requested again; until then publishers wait, and fail with PublishFailed
 (nothing was sent) when they time out. Two growths exclude each other. Streams cannot be grown: they never become empty.
 
+A topic is not grown while what is published to a closed layout would come to another queue instead of coming back: by an
+alternate exchange, or another queue bound to the same exchange. Publishers would go on like that for ever, and every
+message would be confirmed. This is found out by probes, messages marked as such that expire at once: one under a random
+key before anything is changed, and one under each key as it is unbound. If that one is not returned, the layout is
+opened again, and what was published under that key for one round trip has gone to the other queue alone. Given the
+management API, such a queue is seen before anything is changed.
+
 Assumptions. Publishers use this library, or publish with `mandatory` and handle returned messages in the same way. No
-one binds the queues of an old layout again. RabbitMQ puts a message that it has routed into its queue within
+one binds the queues of an old layout again, or another queue under its keys; there is an alternate exchange again only
+once every publisher has published in the new layout. RabbitMQ puts a message that it has routed into its queue within
 `layouts.SETTLE_MS`: a later one would not be lost, but processed after its successors in the new layout. Only one
 consumer group consumes the topic.
 """
 
+import uuid
 from collections.abc import Iterator, Mapping
 
 import attrs
+from pika import BasicProperties
+from pika import exceptions as pika_errors
+from pika.adapters.blocking_connection import BlockingChannel
 
 from cobalance.errors import TopicMismatch, UsageError
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.topics.admin import Admin, connected
 from cobalance.rabbitmq.topics.broker import newest_layout, open_layout, read
-from cobalance.rabbitmq.topics.management import unacknowledged_counts
+from cobalance.rabbitmq.topics.management import bindings_of, unacknowledged_counts
 from cobalance.rabbitmq.topics.own_queues import own_numbers
 from cobalance.rabbitmq.topics.queue_sets import refuse_sets
 from cobalance.rabbitmq.topics.queue_state import QueueState
 
+PROBE = BasicProperties(type="cobalance.probe", expiration="0")
+"""No queue keeps it: only a consumer that waits for a message at that moment is given it."""
 
-def grow_topic(url: str, name: str, partitions: int) -> Topic:
+
+def grow_topic(url: str, name: str, partitions: int, *, management_url: str | None = None) -> Topic:
     """Adds partitions to a topic, keeping order; returns the topic as it is then.
 
-    Asking for the current number changes nothing.
+    Asking for the current number changes nothing. Give the management API's URL if others may have bound queues to the
+    topic's exchange: then such a queue is seen before it is given a message. Needs the permission to publish to the topic.
 
     Raises:
         TopicMissing: there is no such topic.
         TopicMismatch: it has more partitions.
         TopicInUse: another process is changing it.
-        UsageError: it consists of streams.
+        UsageError: it consists of streams; or it has queue sets, an alternate exchange, or other queues bound to its
+            exchange, so that publishers would not notice. It is as it was.
     """
     with connected(url) as admin, admin.changing(Topic(name, 1).name):
         old = read(admin, name)
@@ -60,18 +77,83 @@ def grow_topic(url: str, name: str, partitions: int) -> Topic:
         _check(old, new)
         refuse_sets(admin, name)
         admin.refuse_more_partitions(new)
+        _refuse_alternate(admin, name)
+        if management_url is not None:
+            _refuse_others(bindings_of(url, name, management_url), old)
         for queue in new.queues:
             admin.declare(queue)
-        close_layout(admin, old)
+        try:
+            close_layout(admin, old)
+        except UsageError:
+            _call_off(admin, old, new)
+            raise
         admin.delete_exchange(old.newest_marker)
         open_layout(admin, new)
         return new
 
 
 def close_layout(admin: Admin, topic: Topic) -> None:
-    """Removes the bindings: no message enters the layout's queues from here on."""
-    for partition, queue in enumerate(topic.queue_names):
-        admin.unbind(queue, topic.name, topic.routing_keys(partition))
+    """Removes the bindings: no message enters the layout's queues from here on.
+
+    Raises UsageError if publishers would not notice: then some are removed.
+    """
+    with admin.channel(topic.name) as channel:
+        channel.confirm_delivery()
+        for partition, queue in enumerate(topic.queue_names):
+            for key in topic.routing_keys(partition):
+                channel.queue_unbind(queue, topic.name, key)
+                if _is_routed(channel, topic.name, key):
+                    channel.queue_bind(queue, topic.name, key)
+                    raise _bound_elsewhere(topic.name, f"a queue, under {key!r}")
+
+
+def _call_off(admin: Admin, old: Topic, new: Topic) -> None:
+    """Opens the old layout again, and only then removes the new one, for which publishers wait."""
+    for partition, queue in enumerate(old.queue_names):
+        admin.bind(queue, old.name, old.routing_keys(partition))
+    admin.declare_exchange(old.newest_marker, {})  # an earlier growth may have come that far
+    for queue in new.queue_names:
+        admin.delete_unused(queue, new.queue_type)
+
+
+def _is_routed(channel: BlockingChannel, exchange: str, routing_key: str) -> bool:
+    """Whether a message under this key comes to any queue."""
+    try:
+        channel.basic_publish(exchange, routing_key, b"", PROBE, mandatory=True)
+    except pika_errors.UnroutableError:
+        return False
+    except pika_errors.NackError:  # it came to one that is full
+        pass
+    return True
+
+
+def _refuse_alternate(admin: Admin, name: str) -> None:
+    with admin.channel(name) as channel:
+        channel.confirm_delivery()
+        if not _is_routed(channel, name, f"cobalance.probe.{uuid.uuid4().hex}"):
+            return
+    raise UsageError(
+        f"Topic {name!r} at {admin.place} cannot be grown: what its exchange has no queue for goes to an alternate exchange instead of coming "
+        "back, so publishers would not notice, and what they send would go there. Nothing was changed. Take the exchange out of that policy "
+        "(rabbitmqctl list_policies), or create the topic without that argument; after the growth, put it back only once every publisher "
+        "has published something or was restarted."
+    )
+
+
+def _refuse_others(bindings: set[tuple[str, str]], topic: Topic) -> None:
+    own = {(queue, key) for partition, queue in enumerate(topic.queue_names) for key in topic.routing_keys(partition)}
+    keys = {key for _, key in own}
+    others = sorted({name for name, key in bindings - own if key in keys})
+    if others:
+        raise _bound_elsewhere(topic.name, ", ".join(others))
+
+
+def _bound_elsewhere(name: str, what: str) -> UsageError:
+    return UsageError(
+        f"Topic {name!r} cannot be grown: others have bound to its exchange, too ({what}), so what is published to its old partitions would "
+        "go there instead of coming back, and publishers would not notice. The topic is as it was. Unbind it (rabbitmqctl list_bindings), and "
+        "give a group that is to get every message streams, or a topic of its own."
+    )
 
 
 def prune_topic(url: str, name: str, *, management_url: str | None = None) -> dict[str, bool]:

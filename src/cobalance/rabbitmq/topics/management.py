@@ -73,6 +73,18 @@ def _destinations(bindings: Any) -> set[tuple[str, str]]:
     return {(_of(str, it["destination_type"]), _of(str, it["destination"])) for it in _rows(bindings)}
 
 
+def bindings_of(
+    amqp_url: str, exchange: str, management_url: str | None = None, *, timeout_ms: int = 5_000
+) -> set[tuple[str, str]]:
+    """The names of the queues and exchanges bound to an exchange, each with its routing key."""
+    path = f"/api/exchanges/{_vhost(amqp_url)}/{quote(exchange, safe='')}/bindings/source"
+    return _get(amqp_url, management_url, path, timeout_ms, _keyed_destinations)
+
+
+def _keyed_destinations(bindings: Any) -> set[tuple[str, str]]:
+    return {(_of(str, it["destination"]), _of(str, it["routing_key"])) for it in _rows(bindings)}
+
+
 def unacknowledged_counts(
     amqp_url: str, management_url: str | None = None, *, timeout_ms: int = 5_000
 ) -> dict[str, int]:
