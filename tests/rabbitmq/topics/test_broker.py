@@ -1,7 +1,7 @@
 """Topics and queues on a real RabbitMQ: created, checked, read back, listed and deleted; differences are named."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from typing import Any
@@ -414,6 +414,39 @@ def test_reading_a_missing_queue(amqp_url: str) -> None:
     for _ in range(2):
         with pytest.raises(QueueMissing):
             learn_queue(amqp_url, "broker.nowhere")
+
+
+@contextmanager
+def deleted_before_channel(number: int, queue: str, url: str) -> Iterator[list[str]]:
+    """A queue is deleted just before our connections open their first, second or third channel; yields what was."""
+    opened, opening = count(1), PatientConnection.channel
+    deleted: list[str] = []
+
+    def channel_after_deletion(self: PatientConnection, *args: Any) -> BlockingChannel:
+        if next(opened) == number:
+            with channel(url) as it:
+                it.queue_delete(queue)
+            deleted.append(queue)
+        return opening(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PatientConnection, "channel", channel_after_deletion)
+        yield deleted
+
+
+@pytest.mark.parametrize(
+    ("reads", "channels"), [("learn", 3), ("kind", 3), ("verify", 1), ("is_unused", 3), ("delete_unused", 3)]
+)
+def test_what_is_read_while_it_is_deleted_is_not_created(reads: str, channels: int, amqp_url: str) -> None:
+    """Its owner could not declare it again, with its arguments, and members would work it for ever."""
+    queue = Queue(unique("queue"), {"x-queue-type": "classic", "x-message-ttl": 60_000, "x-max-length": 9})
+    with connected(amqp_url) as admin:
+        for number in range(1, channels + 1):
+            admin.declare(queue)
+            with deleted_before_channel(number, queue.name, amqp_url) as deleted, suppress(QueueMissing):
+                getattr(admin, reads)(queue if reads == "verify" else queue.name)
+            assert deleted == [queue.name]
+            assert admin.state(queue.name) is None
 
 
 def test_of_several_queues_those_that_can_be_used_are_read(amqp_url: str) -> None:

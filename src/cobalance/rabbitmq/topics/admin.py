@@ -15,7 +15,7 @@ from pika import exceptions as pika_errors
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
-from cobalance.errors import QueueMismatch, TopicInUse, TopicMismatch, TopicMissing, Unreachable
+from cobalance.errors import QueueMismatch, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, Unreachable
 from cobalance.rabbitmq.model.queues import Argument, Queue
 from cobalance.rabbitmq.model.topic import Topic, set_of
 from cobalance.rabbitmq.topics.queue_state import QueueState, Way, declared_state, is_unused, read_state
@@ -31,7 +31,7 @@ from cobalance.rabbitmq.wire.failures import (
 )
 from cobalance.rabbitmq.wire.hosts import first_that_works
 from cobalance.rabbitmq.wire.parameters import connection_parameters
-from cobalance.rabbitmq.wire.pika_internals import PatientConnection, bare_close_blocking, look_for_all
+from cobalance.rabbitmq.wire.pika_internals import PatientConnection, bare_close_blocking, look_for_all, look_unanswered
 from cobalance.rabbitmq.wire.pika_log import our_connection
 
 DIRECT = ExchangeType("direct")
@@ -161,8 +161,7 @@ class Admin:
 
     def verify(self, queue: Queue) -> None:
         """Raises QueueMissing or QueueMismatch unless the queue exists as described."""
-        self.call(queue.name, lambda c: c.queue_declare(queue.name, passive=True))  # Declaring alone would create it.
-        self.declare(queue)
+        self.call(queue.name, lambda c: self._declare_existing(c, queue))
 
     def bind(self, queue: str, exchange: str, routing_keys: Iterable[str]) -> None:
         """Does nothing if it is already bound."""
@@ -218,7 +217,10 @@ class Admin:
         """
         if not self.exists(queue):
             return True
-        known = kind or self.kind(queue)
+        try:
+            known = kind or self.kind(queue)
+        except QueueMissing:
+            return True
         return self.call(queue, lambda c: is_unused(c, queue, known)) and not self.ready(queue)
 
     def delete_unused(self, queue: str, kind: str | None = None) -> bool:
@@ -227,7 +229,10 @@ class Admin:
         RabbitMQ closes the connection if it is to look at a queue of another type than classic before it deletes it. So
         those are looked at first, and nothing may be published to them any more.
         """
-        kind = kind or self.kind(queue)
+        try:
+            kind = kind or self.kind(queue)
+        except QueueMissing:
+            return True
         if kind != "classic":
             if not self.is_unused(queue, kind):
                 return False
@@ -282,7 +287,6 @@ class Admin:
 
         AMQP cannot be asked for it, but it refuses a declaration that differs, and names the first difference.
         """
-        self.call(name, lambda c: c.queue_declare(name, passive=True))
         queue = Queue(name, {"x-queue-type": "classic"})
         for _ in range(MAX_ATTEMPTS):
             refusal = self._refusal(queue)
@@ -353,9 +357,9 @@ class Admin:
         )
 
     def kind(self, name: str) -> str:
-        """The type of an existing queue: classic, quorum or stream; unknown if RabbitMQ's replies are cut off before that.
+        """The type of a queue: classic, quorum or stream; unknown if RabbitMQ's replies are cut off before that.
 
-        It is compared behind those arguments whose names come first.
+        It is compared behind those arguments whose names come first. Raises QueueMissing.
         """
         asked = Queue(name, {"x-queue-type": "classic"})
         for _ in range(MAX_ATTEMPTS):
@@ -377,13 +381,18 @@ class Admin:
         """RabbitMQ's own words for refusing the declaration; None if it is equivalent to the queue's."""
         channel = self._connection.channel()
         try:
-            self._declare(channel, queue)
+            self._declare_existing(channel, queue)
         except pika_errors.ChannelClosedByBroker as error:
             if error.reply_code == 406:
                 return error.reply_text
             raise _failure(error, queue.name) from None
         channel.close()
         return None
+
+    def _declare_existing(self, channel: BlockingChannel, queue: Queue) -> None:
+        """Declaring alone would create a queue that is deleted meanwhile."""
+        look_unanswered(channel, queue.name)
+        self._declare(channel, queue)
 
     @staticmethod
     def _declare(channel: BlockingChannel, queue: Queue) -> object:

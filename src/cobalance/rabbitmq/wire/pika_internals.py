@@ -39,8 +39,13 @@ def look_for_all(channel: BlockingChannel, queues: Sequence[str]) -> None:
     queue that does not exist.
     """
     for queue in queues[:-1]:
-        channel._impl.queue_declare(queue, passive=True)  # type: ignore[attr-defined]  # noqa: SLF001 -- with no callback
+        look_unanswered(channel, queue)
     channel.queue_declare(queues[-1], passive=True)
+
+
+def look_unanswered(channel: BlockingChannel, queue: str) -> None:
+    """Asks for a queue without waiting: if it does not exist, RabbitMQ closes the channel, and ignores what follows."""
+    channel._impl.queue_declare(queue, passive=True)  # type: ignore[attr-defined]  # noqa: SLF001 -- with no callback
 
 
 def drop(connection: SelectConnection) -> None:
