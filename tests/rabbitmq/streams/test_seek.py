@@ -231,12 +231,8 @@ async def test_a_lock_makes_a_stream_guarded(here: Place, stream: Stream, amqp_u
         held = group._engine.session.holdings._by_name.get(stream.name)
         return held is not None and held.guarded
 
-    def occupy(connection: BrokerConnection) -> None:
-        connection.open_channel(lambda it: it.queue_declare(lock_name(here.group, stream.name), exclusive=True))
-
     with connected(amqp_url, "another") as other:
-        other.submit(lambda: occupy(other))
-        await until(lambda: lock_is_taken(here, stream))
+        await take_lock(other, here, stream)
         async with member(here, stream, reading, lock=True) as group:
             await until(lambda: committed(here, stream) == -1)
             assert not guarded(group)
@@ -247,6 +243,24 @@ async def test_a_lock_makes_a_stream_guarded(here: Place, stream: Stream, amqp_u
     assert not lock_is_taken(here, stream)
 
 
+async def test_a_member_without_the_lock_waits_for_one_that_has_it(
+    here: Place, stream: Stream, amqp_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As during a rolling update that takes the setting away: who holds the lock goes on, though cut off from Redis."""
+    reading = Reading()
+
+    with connected(amqp_url, "an old member") as other:
+        await take_lock(other, here, stream)
+        async with member(here, stream, reading) as group:
+            await until(lambda: "lock of stream" in caplog.text)
+            assert reading.deliveries == []
+            other.close()
+            await reading.wait(10)
+            assert not lock_is_taken(here, stream)
+            held = group._engine.session.holdings._by_name[stream.name]
+            assert not held.guarded
+
+
 async def test_groups_do_not_lock_each_other_out(here: Place, stream: Stream) -> None:
     """Each reads everything; the lock is for the members of one group."""
     mine, theirs = Reading(), Reading()
@@ -254,6 +268,17 @@ async def test_groups_do_not_lock_each_other_out(here: Place, stream: Stream) ->
         async with member(here, stream, mine, lock=True), member(other, stream, theirs, lock=True):
             await mine.wait(10)
             await theirs.wait(10)
+
+
+async def take_lock(connection: BrokerConnection, here: Place, stream: Stream) -> None:
+    """On another connection, which has it until it ends."""
+    name = lock_name(here.group, stream.name)
+
+    def take() -> None:
+        connection.open_channel(lambda it: it.queue_declare(name, exclusive=True))
+
+    connection.submit(take)
+    await until(lambda: lock_is_taken(here, stream))
 
 
 def lock_is_taken(here: Place, stream: Stream) -> bool:

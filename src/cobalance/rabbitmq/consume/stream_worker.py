@@ -98,8 +98,7 @@ class StreamWorker(PartitionWorker):
     def __init__(self, tenure: Tenure, queue: Queue, streams: Streams, settings: StreamSettings) -> None:
         super().__init__(tenure, queue, streams)
         self._streams, self._settings = streams, settings
-        lock = lock_name(streams.name, queue.name) if settings.lock else None
-        self._losses = ChannelLosses(streams.name, queue.name, lock=lock)
+        self._losses = ChannelLosses(streams.name, queue.name, lock=lock_name(streams.name, queue.name))
         self._counting = threading.Lock()  # guards the fields below
         self._position: int | None = None if tenure.committed == STARTING else tenure.committed
         """The last message processed without a gap, over all consumers of the tenure. None until a start is found."""

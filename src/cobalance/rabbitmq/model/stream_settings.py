@@ -77,9 +77,9 @@ class StreamSettings:
     """… or this long after the first of them, whichever comes first; and always on release."""
 
     lock: bool = attrs.field(default=False, validator=flag)
-    """Hold the exclusive queue ``lock.<stream>`` while consuming. RabbitMQ grants it to one connection at a time, so
-    the stream counts as guarded: a member that is cut off from Redis alone goes on. Needs the permission to configure
-    queues of that name.
+    """Hold the exclusive queue ``lock.<group> <stream>`` while consuming. RabbitMQ grants it to one connection at a time,
+    so the stream counts as guarded: a member that is cut off from Redis alone goes on. Needs the permission to configure
+    queues of that name. A member without this setting holds no lock, and waits for one that does.
     """
 
     @property

@@ -60,9 +60,12 @@ class PartitionConsumer:
         prefetch: int = 100,
         require_guard: bool = True,
         lock: str | None = None,
+        holds_lock: bool = True,
         **rules: Any,
     ) -> None:
-        """`lock` is an exclusive queue to hold meanwhile; `rules` are for :class:`PartitionCore`."""
+        """`lock` is an exclusive queue to hold meanwhile, or to wait for if others hold it; `rules` are for
+        :class:`PartitionCore`.
+        """
         if require_guard and queue.guard is Guard.NONE:
             raise unguarded(queue)
         self.queue, self.tenure = queue, QueueTenure(queue.name, token)
@@ -80,7 +83,7 @@ class PartitionConsumer:
         self._drafts = Drafts(self._lock, self._core.may_answer, self._check_reply)
         self._channel: Channel | None = None
         self._returned: Returned | None = None
-        self._lock_queue = LockQueue(connection, lock) if lock is not None else None
+        self._lock_queue = LockQueue(connection, lock, holds=holds_lock) if lock is not None else None
         self._listens = False  # to the end of the connection
         self._forced = False
 

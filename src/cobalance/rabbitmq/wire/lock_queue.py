@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pika import exceptions as pika_errors
 from pika.channel import Channel
 
-from cobalance.errors import CobalanceError
+from cobalance.errors import CobalanceError, QueueMissing
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost, loss_reason
 from cobalance.rabbitmq.wire.pika_internals import bare_close
@@ -34,12 +34,16 @@ def lock_name(group: str, stream: str) -> str:
 
 
 class LockQueue:
-    """One attempt at a time to hold this queue. Losing the connection loses the lock. I/O thread only."""
+    """One attempt at a time to hold this queue, or only to see that nobody else holds it.
 
-    def __init__(self, connection: BrokerConnection, name: str) -> None:
+    The latter is for a member that has no lock itself, beside others that have, as during a rolling update: who holds it
+    believes to be guarded. Losing the connection loses the lock. I/O thread only.
+    """
+
+    def __init__(self, connection: BrokerConnection, name: str, *, holds: bool = True) -> None:
         self.name = name
         self.held = False
-        self._connection = connection
+        self._connection, self._holds = connection, holds
 
     def acquire(
         self,
@@ -47,25 +51,38 @@ class LockQueue:
         taken: Callable[[CobalanceError], None],
         failed: Callable[[CobalanceError], None],
     ) -> None:
-        """Asks for the lock once; reports that we got it, another connection has it, or it cannot be had at all."""
+        """Asks for the lock once; reports that we got it, another connection has it, or it cannot be had at all.
+
+        A member without the lock looks for it, which needs no permission: it may go on unless another connection has it.
+        """
 
         def ask(channel: Channel) -> None:
-            channel.queue_declare(self.name, exclusive=True, arguments=DECLARATION, callback=lambda _: hold(channel))
+            if self._holds:
+                channel.queue_declare(
+                    self.name, exclusive=True, arguments=DECLARATION, callback=lambda _: go_on(channel)
+                )
+            else:
+                channel.queue_declare(self.name, passive=True, callback=lambda _: go_on(channel))
 
-        def hold(channel: Channel) -> None:
-            self.held = True
+        def go_on(channel: Channel) -> None:
+            self.held = self._holds
             bare_close(channel)
             granted()
 
         def closed(_: Channel, reason: Exception) -> None:
             error = channel_failure(reason, self.name)  # None if we closed it ourselves
-            if error is not None:
+            if isinstance(error, QueueMissing) and not self._holds:
+                granted()
+            elif error is not None:
                 (taken if _is_taken(reason) else failed)(error)
 
         self._connection.lend_channel(ask, closed, lambda error: failed(channel_lost(self.name, loss_reason(error))))
 
     def release(self, released: Callable[[], None]) -> None:
         """Releases the lock. It is gone, one way or the other, when `released` is called."""
+        if not self._holds:
+            released()
+            return
         self.held = False
 
         def ask(channel: Channel) -> None:
