@@ -2,62 +2,20 @@
 
 from __future__ import annotations
 
-import dis
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import pytest
 from pika import spec
 from tests.consumers import bodies_in, new_topic
-from tests.rabbitmq.publish.test_publisher import WAIT_S, Interrupted, connection_of, receive
+from tests.interruptions import WAIT_S, interrupted, wait_for_the_end_of
+from tests.rabbitmq.publish.test_publisher import connection_of, receive
 
 from cobalance.errors import PublishFailed
 from cobalance.rabbitmq import Publisher
-
-MOMENTS = ("RESUME", "JUMP_BACKWARD", "CALL")
-"""After these instructions, whose names may go on, Python runs signal handlers."""
-
-
-class Interruption:
-    """Raises in this thread at one of the moments at which a signal handler could; counts from 0."""
-
-    def __init__(self, moment: int) -> None:
-        self._left, self.has_come = moment, False
-        self._last: dict[FrameType, str] = {}
-
-    def __call__(self, frame: FrameType, event: str, _: object) -> Any:
-        """As `sys.settrace` wants it."""
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        if event == "return":
-            self._last.pop(frame, None)
-        if event != "opcode":
-            return self
-        before = self._last.get(frame, "")
-        self._last[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-        if before.startswith(MOMENTS) and not self.has_come:
-            self._left -= 1
-            if self._left < 0:
-                self.has_come = True
-                raise Interrupted
-        return self
-
-
-def interrupted(call: Callable[[], object], moment: int) -> bool:
-    """Calls it, and interrupts it at that moment; False if it was over before."""
-    interruption, before = Interruption(moment), sys.gettrace()
-    sys.settrace(interruption)
-    try:
-        call()
-    except Interrupted:
-        pass
-    finally:
-        sys.settrace(before)
-    return interruption.has_come  # Python itself swallows what a weak reference's callback raises
 
 
 @contextmanager
@@ -192,3 +150,20 @@ def test_closing(amqp_url: str) -> None:
             other.submit(publisher.__enter__).result(WAIT_S)
             other.submit(publisher.publish, "a", b"last").result(WAIT_S)
             moment += 5
+
+
+def test_entering(amqp_url: str) -> None:
+    """Nothing stays of it: neither a connection nor a thread. It can be entered again."""
+    with new_topic(amqp_url) as topic:
+        moment, is_interrupted = 0, True
+        while is_interrupted:
+            publisher = Publisher(amqp_url, topic, name="interrupted")
+            is_interrupted = interrupted(publisher.__enter__, moment, in_threading=False)
+            if is_interrupted:
+                wait_for_the_end_of("amqp interrupted", "cobalance call")
+                publisher.__enter__()
+            publisher.publish("a", b"x")
+            publisher.close()
+            moment += 2
+        assert moment > 10
+        assert len(bodies_in(amqp_url, topic.queue_names[0])) == moment // 2

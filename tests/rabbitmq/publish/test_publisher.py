@@ -23,6 +23,7 @@ from pika import spec
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import UnroutableError
 from pika.frame import Method
+from tests.interruptions import Interrupted, wait_for_the_end_of
 
 from cobalance.errors import PublishFailed, TopicMismatch, TopicMissing, Unreachable, UsageError
 from cobalance.rabbitmq import AsyncPublisher, Publisher, Topic, create_topic, delete_topic, grow_topic
@@ -537,10 +538,6 @@ def test_a_future_that_its_owner_cancels(amqp_url: str, topic: Topic) -> None:
     assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"x", b"x", b"y"]
 
 
-class Interrupted(BaseException):
-    """What a signal handler raises: a soft time limit, or Ctrl-C in a notebook."""
-
-
 def interrupt(*_: object) -> None:
     raise Interrupted
 
@@ -705,3 +702,38 @@ def test_a_lookup_that_leaves_no_time_to_connect(topic: Topic, monkeypatch: pyte
         monkeypatch.setattr(publisher._channel, "_find_topic", lambda ms: threading.Event().wait(ms / 1000) or topic)
         with pytest.raises(Unreachable, match=r"Looking up topic publisher\.orders had taken \d\.\d s of the timeout"):
             publisher.publish("a", b"x")
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_an_entering_that_is_cancelled(
+    backend: str, amqp_url: str, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it opens all the same is closed, unless the publisher is entered again."""
+    begun, go_on = threading.Event(), threading.Event()
+    connect = BrokerConnection.connect
+
+    def connect_late(connection: BrokerConnection, timeout_ms: int) -> None:
+        begun.set()
+        assert go_on.wait(WAIT_S)
+        connect(connection, timeout_ms)
+
+    async def enter_in_vain(publisher: AsyncPublisher) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(publisher.__aenter__)
+            await anyio.to_thread.run_sync(begun.wait)
+            tasks.cancel_scope.cancel()
+
+    async def main() -> None:
+        publisher, other = (AsyncPublisher(amqp_url, topic, name=name) for name in ("cancelled", "entered again"))
+        await enter_in_vain(publisher)
+        await enter_in_vain(other)
+        go_on.set()
+        async with other:
+            await other.publish("a", b"x")
+        wait_for_the_end_of("amqp cancelled", "amqp entered again", "cobalance-call", "cobalance call")
+        async with publisher:
+            await publisher.publish("a", b"y")
+
+    monkeypatch.setattr(BrokerConnection, "connect", connect_late)
+    anyio.run(main, backend=backend)
+    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"x", b"y"]

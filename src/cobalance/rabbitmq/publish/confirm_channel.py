@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 
 import attrs
@@ -32,6 +33,7 @@ from cobalance.rabbitmq.topics.broker import check_topic, find_topic
 from cobalance.rabbitmq.wire.connection import COUNTED_MS, BrokerConnection
 from cobalance.rabbitmq.wire.failures import loss_reason, too_large
 from cobalance.threads.gate import shielded
+from cobalance.threads.log_lines import ServiceThread
 
 logger = logging.getLogger("cobalance.rabbitmq")
 
@@ -109,10 +111,9 @@ class ConfirmChannel:
         lanes = self._lanes
         return bool(lanes) and lanes[0].channel.is_open
 
-    def enter(self, timeout_ms: int) -> None:
-        """Opens the publisher, again if it was closed."""
+    def allow(self) -> None:
+        """Allows to open it, again if it was closed."""
         self._closed = False
-        self.open(timeout_ms)
 
     def open(self, timeout_ms: int) -> None:
         """Connects if necessary; raises if it cannot, in which case nothing was sent. Blocks.
@@ -238,6 +239,16 @@ class ConfirmChannel:
             return
         self._closed = True
         shielded(self._disconnect)
+
+    def abandon(self) -> None:
+        """Closes it after opening has failed or was interrupted, unless it is allowed again: without waiting, as the
+        attempt may still go on.
+        """
+        if self.is_copy:
+            return
+        self._closed = True
+        with suppress(RuntimeError):  # the system gives no thread
+            ServiceThread(self._disconnect, "cobalance call").start()
 
     def _disconnect(self) -> None:
         self._closing.set()

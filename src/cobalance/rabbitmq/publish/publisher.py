@@ -102,8 +102,13 @@ class Publisher(_Publishing):
         self._unseen_failures: Unseen = unseen_failures
 
     def __enter__(self) -> Self:
-        self._channel.enter(self._timeout_ms)
-        return self
+        try:
+            self._channel.allow()
+            self._channel.open(self._timeout_ms)
+            return self
+        except BaseException:
+            self._channel.abandon()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -217,7 +222,12 @@ class AsyncPublisher(_Publishing):
     _crossing: Crossing | None = None
 
     async def __aenter__(self) -> Self:
-        await in_thread(partial(self._channel.enter, self._timeout_ms))
+        try:
+            self._channel.allow()
+            await self._open()
+        except BaseException:
+            self._channel.abandon()
+            raise
         return self
 
     async def __aexit__(

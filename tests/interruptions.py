@@ -1,0 +1,69 @@
+"""Interrupts calls as a signal handler that raises, at each moment at which Python may run one."""
+
+from __future__ import annotations
+
+import dis
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+WAIT_S = 60
+
+
+class Interrupted(BaseException):
+    """What a signal handler raises: a soft time limit, or Ctrl-C in a notebook."""
+
+
+MOMENTS = ("RESUME", "JUMP_BACKWARD", "CALL")
+"""After these instructions, whose names may go on, Python runs signal handlers."""
+
+
+class Interruption:
+    """Raises in this thread at one of the moments at which a signal handler could; counts from 0."""
+
+    def __init__(self, moment: int, *, in_threading: bool = True) -> None:
+        self._in_threading = in_threading
+        self._left, self.has_come = moment, False
+        self._last: dict[FrameType, str] = {}
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> Any:
+        """As `sys.settrace` wants it."""
+        if frame.f_code.co_filename == threading.__file__ and not self._in_threading:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "return":
+            self._last.pop(frame, None)
+        if event != "opcode":
+            return self
+        before = self._last.get(frame, "")
+        self._last[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+        if before.startswith(MOMENTS) and not self.has_come:
+            self._left -= 1
+            if self._left < 0:
+                self.has_come = True
+                raise Interrupted
+        return self
+
+
+def interrupted(call: Callable[[], object], moment: int, *, in_threading: bool = True) -> bool:
+    """Calls it, and interrupts it at that moment; False if it was over before. Interrupted in the module `threading`, as
+    it waits for a new thread to begin, a call may leave that thread waiting for a lock for ever.
+    """
+    interruption, before = Interruption(moment, in_threading=in_threading), sys.gettrace()
+    sys.settrace(interruption)
+    try:
+        call()
+    except Interrupted:
+        pass
+    finally:
+        sys.settrace(before)
+    return interruption.has_come  # Python itself swallows what a weak reference's callback raises
+
+
+def wait_for_the_end_of(*names: str) -> None:
+    """Of the threads with these names, and of those that they begin. What Python keeps may never have begun."""
+    while found := [it for it in threading.enumerate() if it.name in names and it._started.wait(0.5)]:  # type: ignore[attr-defined]
+        found[0].join(WAIT_S)
+        assert not found[0].is_alive()
