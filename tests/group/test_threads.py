@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.interruptions import Interrupted, interrupted, wait_for_the_end_of
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
@@ -18,6 +19,7 @@ from cobalance.errors import CobalanceError, Fenced, GroupFailed, OffsetRegresse
 from cobalance.group.blocking_group import BlockingGroup, BlockingTenure
 from cobalance.group.tenure import Tenure
 from cobalance.settings import GroupSettings, MemberSettings
+from cobalance.threads.portal import EventLoopThread
 
 FAST = GroupSettings(session_timeout_ms=900, heartbeat_interval_ms=250, revocation_timeout_ms=2_000, gather_ms=0)
 NAMES = ("r0", "r1", "r2", "r3")
@@ -342,3 +344,32 @@ def test_it_can_be_entered_once(make: Callable[..., BlockingGroup]) -> None:
     with pytest.raises(UsageError), group:
         raise AssertionError("the body must not run")
     assert issubclass(UsageError, CobalanceError)
+
+
+def test_an_event_loop_that_is_interrupted_as_it_begins() -> None:
+    """By a signal handler that raises, at any moment: its thread ends."""
+    moment, is_interrupted = 0, True
+    while is_interrupted:
+        event_loop = EventLoopThread()
+        is_interrupted = interrupted(event_loop.__enter__, moment, in_threading=False)
+        if not is_interrupted:
+            event_loop.__exit__(None)
+        wait_for_the_end_of("cobalance-event-loop")
+        moment += 1
+    assert moment > 10
+
+
+def test_an_entering_that_is_interrupted_as_the_event_loop_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for the group."""
+    enter = EventLoopThread.__enter__
+
+    def enter_and_fail(event_loop: EventLoopThread) -> None:
+        enter(event_loop)
+        raise Interrupted
+
+    monkeypatch.setattr(EventLoopThread, "__enter__", enter_and_fail)
+    group = BlockingGroup("g", NAMES, redis_url="memory://interrupted")
+    for begin in (group.__enter__, group.start):
+        with pytest.raises(Interrupted):
+            begin()
+        wait_for_the_end_of("cobalance-event-loop")

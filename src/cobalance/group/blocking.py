@@ -140,7 +140,8 @@ class BlockingMembership:
     def _open(self, stack: ExitStack) -> None:
         if self._entered:
             raise UsageError(ONCE)
-        stack.enter_context(self._event_loop)
+        stack.push(self._event_loop)  # first: a signal handler may raise as soon as it has begun
+        self._event_loop.__enter__()
         self._entered = True
 
     def __exit__(

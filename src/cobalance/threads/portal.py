@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 import anyio
 from anyio.from_thread import BlockingPortal
 
+from cobalance.threads.gate import Gate
 from cobalance.threads.log_lines import ServiceThread
 
 if TYPE_CHECKING:
@@ -25,13 +26,18 @@ class EventLoopThread:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a signal handler may call while its thread does
         """A call begins before the loop ends, or not at all."""
+        self._opening = _Opening()
 
     def __enter__(self) -> Self:
-        opened: Future[BlockingPortal] = Future()
-        self._thread = ServiceThread(_run, "cobalance-event-loop", (opened,))
-        self._thread.start()
-        self.portal = opened.result()
-        return self
+        self._opening = _Opening()
+        try:
+            self._thread = ServiceThread(_run, "cobalance-event-loop", (self._opening,))
+            self._thread.start()
+            self.portal = self._opening.result()
+            return self
+        except BaseException:
+            self._opening.abandon()
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._end(cancel=kind is not None)
@@ -74,23 +80,59 @@ class EventLoopThread:
             return other.call(function, *args)
 
     def _end(self, *, cancel: bool) -> None:
+        if self._opening.portal is None:  # its beginning was interrupted
+            self._opening.abandon()
+            return
         with self._lock, suppress(RuntimeError):  # it has already ended
             self.portal.call(self.portal.stop, cancel)
         self._thread.join()
 
 
-def _run(opened: Future[BlockingPortal]) -> None:
+class _Opening:
+    """The beginning of a loop, for which a thread waits that a signal handler may interrupt by raising."""
+
+    def __init__(self) -> None:
+        self.portal: BlockingPortal | None = None
+        self.is_unwanted = False
+        self._error: BaseException | None = None
+        self._ended = Gate()
+
+    def result(self) -> BlockingPortal:
+        """The portal, once the loop runs; raises why it does not."""
+        self._ended.wait()
+        if self.portal is None:
+            raise self._error or RuntimeError("the event loop has ended")
+        return self.portal
+
+    def begun(self, portal: BlockingPortal) -> None:
+        self.portal = portal
+        self._ended.open()
+
+    def failed(self, error: BaseException) -> None:
+        """Does nothing if the loop has begun: then nobody waits here."""
+        self._error = error
+        self._ended.open()
+
+    def abandon(self) -> None:
+        """Ends the loop, or lets it not begin. Does not wait."""
+        self.is_unwanted = True
+        if self.portal is not None:  # otherwise the loop sees the mark as it begins
+            with suppress(RuntimeError):  # it has already ended
+                self.portal.start_task_soon(self.portal.stop, True)
+
+
+def _run(opening: _Opening) -> None:
     try:
-        anyio.run(_serve, opened)
+        anyio.run(_serve, opening)
     except BaseException as error:  # noqa: BLE001 -- raised where the result is awaited
-        if not opened.done():
-            opened.set_exception(error)
+        opening.failed(error)
 
 
-async def _serve(opened: Future[BlockingPortal]) -> None:
+async def _serve(opening: _Opening) -> None:
     async with BlockingPortal() as portal:
-        opened.set_result(portal)
-        await portal.sleep_until_stopped()
+        opening.begun(portal)
+        if not opening.is_unwanted:
+            await portal.sleep_until_stopped()
 
 
 class _Call(Generic[T]):
