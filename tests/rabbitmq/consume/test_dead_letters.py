@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,7 @@ from cobalance.rabbitmq.consume import dead_letter_sender
 from cobalance.rabbitmq.consume.dead_letter_sender import DeadLetterSender, Reason
 from cobalance.rabbitmq.consume.dead_letters import DeadLetter
 from cobalance.rabbitmq.model.encoding import Encoded
+from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.topics.broker import ready_messages
@@ -675,3 +677,22 @@ def test_no_ids_are_not_all_messages(
         with pytest.raises(UsageError, match=complaint):
             settle(here.amqp_url, topic.name, *ids, everything=everything)
         assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["1"]
+
+
+def test_a_dead_letter_that_a_stream_does_not_take(amqp_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """RabbitMQ 3 closes the connection over it. Its target is not silent, and what follows gets there."""
+    name = unique("stream")
+    queue = Queue(name, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}.dead"})
+    with channel(amqp_url) as it:
+        it.queue_declare(f"{name}.dead", durable=True, arguments={"x-queue-type": "stream"})
+    sender, reason = DeadLetterSender(amqp_url), Reason("g", "why")
+    sent = [
+        sender.send(queue, Delivery.fake(body, headers=headers), reason)
+        for body, headers in ((b"1", {"price": Decimal("1.5")}), (b"2", {}), (b"3", {}))
+    ]
+    with pytest.raises(PublishFailed, match="do its headers have a Decimal"):
+        sent[0].result(WITHIN_S)
+    assert [it.exception(WITHIN_S) for it in sent[1:]] == [None, None]
+    assert "has not confirmed a dead letter" not in caplog.text
+    with channel(amqp_url) as it:
+        it.queue_delete(f"{name}.dead")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -145,3 +146,13 @@ def test_retention_drops_the_oldest(at: Place) -> None:
     assert [it.body.strip() for it in found] == [str(it) for it in range(30 - len(found), 30)]
     assert offsets(found) == sorted(set(offsets(found)))
     assert offsets(found)[-1] > 29
+
+
+def test_a_decimal_closes_the_connection(at: Place) -> None:
+    """RabbitMQ 3 fails over it, unless it is inside of what a stream drops anyway."""
+    if at.version < (4, 0):
+        stream, client = at.queue("stream"), at.client()
+        client.publish(stream, "1", headers={"list": [Decimal("1.5")], "table": {"price": Decimal("1.5")}, "kept": 7})
+        assert reading(at, stream, "first").take(1)[0].headers.keys() == {"kept", "x-stream-offset"}
+        refused = client.refusal(lambda _: client.publish(stream, "2", headers={"price": Decimal("1.5")}))
+        assert refused == Refused(541, "INTERNAL_ERROR", whole_connection=True)

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from decimal import Decimal
 from functools import partial
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -993,3 +994,30 @@ def test_nothing_in_connecting_leaves_replies_waiting_for_ever(monkeypatch: pyte
 
 def reply_to(queue: str) -> Reply:
     return Reply.make(BasicProperties(reply_to=queue, correlation_id="c"), b"body", None, None)
+
+
+async def test_a_reply_with_a_header_that_a_stream_does_not_take_is_refused_for_good(here: Place, replies: str) -> None:
+    """RabbitMQ 3 closes the connection over it. It is not sent again, the others are answered, each request is handled once."""
+    seen: list[bytes] = []
+    stream = unique("stream")
+
+    async def handle(delivery: Delivery) -> None:
+        seen.append(delivery.body)
+        delivery.reply(delivery.body, {"price": Decimal("1.5")} if delivery.properties.reply_to == stream else None)
+
+    with new_topic(here.amqp_url) as topic:
+        with channel(here.amqp_url) as it:
+            it.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
+        ask(here, topic, stream, "1")
+        ask(here, topic, replies, "2", "3", "4")
+        async with here.member(topic, handle, retries=Retries(2, first_ms=5), on_error="dead_letter"):
+            await until(lambda: read_dead_letters(here.amqp_url, topic.name))
+            await until(lambda: arrived(here.amqp_url, replies) == 3)
+        await until_worked(here, topic)
+        (letter,) = read_dead_letters(here.amqp_url, topic.name)
+        with channel(here.amqp_url) as it:
+            it.queue_delete(stream)
+    assert seen == [b"1", b"2", b"3", b"4"]
+    assert (letter.message_id, letter.failures) == ("m-1", 1)
+    assert "541" in str(letter.error)
+    assert here.journal("abandoned") == []

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from decimal import Decimal
 from random import Random
 from typing import Any
 
@@ -23,6 +24,7 @@ from pika import spec
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import UnroutableError
 from pika.frame import Method
+from tests.consumers import new_topic
 from tests.interruptions import Interrupted, wait_for_the_end_of
 
 from cobalance.errors import PublishFailed, TopicMismatch, TopicMissing, Unreachable, UsageError
@@ -737,3 +739,22 @@ def test_an_entering_that_is_cancelled(
     monkeypatch.setattr(BrokerConnection, "connect", connect_late)
     anyio.run(main, backend=backend)
     assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"x", b"y"]
+
+
+@pytest.mark.parametrize("queue_type", ["classic", "stream", "quorum"])
+@pytest.mark.parametrize("by_name", [True, False])
+def test_a_decimal_that_a_stream_would_not_take(queue_type: Any, by_name: bool, amqp_url: str) -> None:
+    """It is refused where the topic may be of streams, and costs no other message."""
+    with (
+        new_topic(amqp_url, 1, queue_type) as topic,
+        Publisher(amqp_url, topic.name if by_name else topic) as publisher,
+    ):
+        first = publisher.publish("a", b"1", wait=False)
+        for headers in ({"price": Decimal("1.5")}, {"list": [{"price": Decimal("1.5")}]}):
+            if queue_type == "quorum" and not by_name:
+                publisher.publish("a", b"2", headers)
+            else:
+                with pytest.raises(UsageError, match="a Decimal, over which RabbitMQ 3 closes the connection"):
+                    publisher.publish("a", b"2", headers)
+        publisher.publish("a", b"3", {"price": "1.5"})
+        assert first.result() == 0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 from pika.compat import long
+from pika.exceptions import ConnectionClosedByBroker
 
 from cobalance.errors import (
     CobalanceError,
@@ -32,6 +33,9 @@ from cobalance.rabbitmq.model.headers import DEATHS, as_number
 from cobalance.rabbitmq.partition.delivery import EXCHANGE, ROUTING_KEY
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.wire.pika_internals import frame_max
+
+INTERNAL_ERROR = 541
+"""RabbitMQ 3 closes the connection with it over a header that a stream does not take."""
 
 MOST_COUNTED = 2**31
 """A publisher can claim any number of earlier deaths; one more has to fit into a header."""
@@ -190,6 +194,13 @@ def _send(letter: Letter, admin: Admin) -> None:
 
     try:
         admin.call(queue.name, send)
+    except ConnectionClosedByBroker as error:
+        if error.reply_code != INTERNAL_ERROR:
+            raise
+        raise PublishFailed(
+            f"RabbitMQ has closed the connection over it ({error.reply_text}): is there a stream at {target}, and do its headers have a "
+            "Decimal, which no stream takes?"
+        ) from None
     except QueueMissing:
         raise PublishFailed(f"there is no {target}, where dead letters of {queue.name!r} go") from None
     except PermissionMissing:

@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left
 from copy import copy
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -176,7 +177,9 @@ def seconds(interval: Any) -> int | None:
 
 
 def _with_plain_headers(message: Message) -> BasicProperties:
-    """A stream keeps no lists and tables."""
+    """A stream keeps no lists and tables. RabbitMQ 3 fails over a Decimal."""
+    if any(isinstance(it, Decimal) for it in message.headers.values()):
+        raise Refusal(541, "INTERNAL_ERROR", whole_connection=True)
     properties = copy(message.properties)
     if properties.headers:
         properties.headers = {it: value for it, value in message.headers.items() if not isinstance(value, list | dict)}

@@ -42,7 +42,8 @@ MOST_LOSSES = 3
 """How many connections in a row may be lost before one has confirmed anything: what is sent may be the reason."""
 
 INTERNAL_ERROR = "541 "
-"""RabbitMQ 3 closes the connection with it over a direct reply-to that it cannot decode, so nobody waits there."""
+"""RabbitMQ 3 closes the connection with it over a direct reply-to that it cannot decode, so nobody waits there; and over
+a header that a stream does not take, such as a Decimal."""
 
 
 @attrs.define(eq=False)
@@ -60,7 +61,7 @@ class Reply:
     is_refused: bool = attrs.field(default=False, init=False)
     """Whether RabbitMQ has refused it, or its queue is silent, so that this reply alone has failed."""
     is_unfit: bool = attrs.field(default=False, init=False)
-    """Whether RabbitMQ has closed the channel over it, as it would again."""
+    """Whether RabbitMQ has closed the channel or the connection over it, as it would again."""
 
     @classmethod
     def make(
@@ -336,8 +337,12 @@ class Replies:
         self._wait_again(self._take_apart())
         unconfirmed = self._take_unconfirmed()
         alone = unconfirmed[0] if len(unconfirmed) == 1 else None
-        if alone is not None and alone.to.startswith(DIRECT) and reason.startswith(INTERNAL_ERROR):
-            alone.sent.set_result(False)
+        if alone is not None and reason.startswith(INTERNAL_ERROR):
+            if alone.to.startswith(DIRECT):
+                alone.sent.set_result(False)
+            else:
+                alone.is_unfit = True
+                _refuse(alone, f"{reason}. Is it a stream, and do the headers have a Decimal?")
         elif self._lost_in_vain >= MOST_LOSSES and len(unconfirmed) <= 1:
             self._lost_in_vain = 0
             if alone is None:

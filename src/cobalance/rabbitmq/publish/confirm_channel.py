@@ -185,7 +185,7 @@ class ConfirmChannel:
         """Checks a message before it is sent.
 
         Raises:
-            UsageError: the partition does not exist, or RabbitMQ would close the connection over the headers.
+            UsageError: the partition does not exist, or RabbitMQ would, or might, close the connection over the headers.
             PublishFailed: the body is known to be too large.
         """
         partition = message.route(self.topic)
@@ -194,6 +194,11 @@ class ConfirmChannel:
                 f"topic {self.topic.name!r} has {self.topic.partitions} partitions: {partition} is none of them"
             )
         message.properties.check_fits(self._connection.frame_max, self._connection.place)
+        if message.properties.has_decimal and not self._is_of_quorum_queues:
+            raise UsageError(
+                f"the headers have a Decimal, over which RabbitMQ 3 closes the connection if topic {self.topic.name!r} is of streams: send it "
+                "as text; or, if the topic is of quorum queues, give it as a Topic that says so"
+            )
         if len(message.body) > self._most_body > 0:
             raise refused(message, _too_large(message, self._most_body))
 
@@ -301,10 +306,13 @@ class ConfirmChannel:
         for lane in lanes:
             self._open_lane(lane, ready, ended)
 
+    @property
+    def _is_of_quorum_queues(self) -> bool:
+        """If not, they may be streams: AMQP does not tell, nor does a topic that was given by name, or without its type."""
+        return isinstance(self._asked_for, Topic) and self._asked_for.queue_type == "quorum"
+
     def _lanes_wanted(self) -> int:
-        """AMQP does not tell what a queue is, nor does a topic that was given by name, or without its type."""
-        is_of_quorum_queues = isinstance(self._asked_for, Topic) and self._asked_for.queue_type == "quorum"
-        if is_of_quorum_queues or not self._connection.server_version.startswith(AFFECTED):
+        if self._is_of_quorum_queues or not self._connection.server_version.startswith(AFFECTED):
             return 1
         wanted, allowed = self.topic.partitions, self._connection.channels_allowed
         if not allowed or allowed >= wanted:
