@@ -609,6 +609,44 @@ def test_a_target_that_does_not_confirm_holds_up_no_other(
         assert bodies_in(url, f"{good.name}.dead") == ["2", "4", "6"]
 
 
+def test_a_silent_target_behind_an_exchange_holds_up_no_other(
+    private_rabbitmq: OwnRabbitMQ, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each dead letter keeps the routing key that its publisher chose: none of them holds up those of other queues."""
+    monkeypatch.setattr(dead_letter_sender, "connected", partial(connected, timeout_ms=1_500))
+    url, exchange, sink, reason = private_rabbitmq.url, unique("dlx"), unique("sink"), Reason("g", "why")
+    bad = Queue(unique("bad"), {"x-dead-letter-exchange": exchange})
+    with new_topic(url) as good:
+        with channel(url) as it:
+            it.exchange_declare(exchange, "topic")  # type: ignore[arg-type]  # text will do
+            for queue, kind, keys in ((sink, "quorum", "order.*"), (f"{sink}.other", "classic", "other")):
+                it.queue_declare(queue, durable=True, arguments={"x-queue-type": kind})
+                it.queue_bind(queue, exchange, keys)
+        sender = DeadLetterSender(url)
+
+        def send(key: str) -> Any:
+            delivery = Delivery.fake(b"bad", headers={"x-cobalance-routing-key": key, "x-cobalance-exchange": "orders"})
+            assert delivery.routing_key == key
+            return sender.send(bad, delivery, reason)
+
+        with Leader(private_rabbitmq, sink).silent():
+            lost = [send(f"order.{number}") for number in range(3)]
+            others = [send("other")]
+            kept = sender.send(good.queues[0], Delivery.fake(b"1", topic=good), reason)
+            assert kept.exception(WITHIN_S) is None
+            assert [it.done() for it in lost] == [True, False, False]
+            for number in range(3, 5):
+                lost.append(send(f"order.{number}"))
+                kept = sender.send(good.queues[0], Delivery.fake(b"2", topic=good), reason)
+                assert kept.exception(WITHIN_S) is None
+                assert not lost[-1].done()
+            assert [type(it.exception(WITHIN_S)) for it in lost] == [Unreachable] * 5
+            assert [it.exception(WITHIN_S) for it in others] == [None]
+        assert caplog.text.count("has not confirmed a dead letter") == 1
+        assert send("order.4").exception(WITHIN_S) is None
+        assert not sender._silent
+
+
 def test_the_help_says_what_replaying_does() -> None:
     outcome = cobalance("deadletters", "--help", environment={})
     assert "goes to the end of its queue" in " ".join(outcome.out.split())

@@ -25,7 +25,7 @@ from cobalance.errors import (
     Unreachable,
     UsageError,
 )
-from cobalance.rabbitmq.consume.dead_letter_target import Target, required_target
+from cobalance.rabbitmq.consume.dead_letter_target import Target, declared_key, required_target
 from cobalance.rabbitmq.consume.dead_letters import ERROR, FAILURES, GROUP, QUEUE, publish, publish_nowhere
 from cobalance.rabbitmq.consume.republishing import EXPIRATION, USER_ID, republished
 from cobalance.rabbitmq.model.encoding import can_hold
@@ -34,6 +34,9 @@ from cobalance.rabbitmq.partition.delivery import EXCHANGE, ROUTING_KEY
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.wire.pika_internals import frame_max
 
+MOST_SILENT = 1_000
+"""So many ways to silent targets are remembered."""
+
 INTERNAL_ERROR = 541
 """RabbitMQ 3 closes the connection with it over a header that a stream does not take."""
 
@@ -41,6 +44,8 @@ MOST_COUNTED = 2**31
 """A publisher can claim any number of earlier deaths; one more has to fit into a header."""
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pika.adapters.blocking_connection import BlockingChannel
     from pika.spec import BasicProperties
 
@@ -62,6 +67,12 @@ class Reason:
     """None if the handler did not fail, but rejected the message."""
 
 
+Way = tuple[str, str | None]
+"""The exchange of a queue's dead letters and the routing key that the queue declares for them. Without one, each letter
+keeps its own, so that its publisher chooses it, and the exchange alone tells what a silent target may hold up.
+"""
+
+
 @attrs.frozen
 class Letter:
     """A message to send."""
@@ -70,6 +81,7 @@ class Letter:
     delivery: Delivery
     reason: Reason
     target: Target
+    way: Way
     sent: Future[None] = attrs.field(factory=Future)
 
 
@@ -83,31 +95,39 @@ class DeadLetterSender:
     """Sends one message after the other, on a connection that stays open while there are any. Any thread.
 
     A target may confirm nothing, such as a quorum queue without a majority. What goes to it fails, the rest goes on; and
-    until it confirms one, its messages are sent apart, where they hold up only those of other such targets.
+    until it confirms one, its messages are sent apart, where they hold up only those of other such targets. So are all
+    messages that go the same way.
     """
 
     def __init__(self, url: str) -> None:
         self._lock = threading.Lock()
-        self._silent: set[Target] = set()
-        self._main, self._apart = SendQueue(url, self._note), SendQueue(url, self._note)
+        self._silent: dict[Way, Target] = {}  # the target that was silent last
+        self._apart = SendQueue(url, self._note)
+        self._main = SendQueue(url, self._note, self._apart)
 
     def send(self, queue: Queue, delivery: Delivery, reason: Reason) -> Future[None]:
         """The result is done once RabbitMQ has confirmed the message; CobalanceError if it may not be there."""
         try:
-            letter = Letter(queue, delivery, reason, required_target(queue, delivery.routing_key))
+            target = required_target(queue, delivery.routing_key)
+            letter = Letter(queue, delivery, reason, target, (target.exchange, declared_key(queue)))
         except UsageError as error:
             failed: Future[None] = Future()
             failed.set_exception(error)
             return failed
         letter.sent.set_running_or_notify_cancel()  # a waiter that gives up stops nothing
-        (self._apart if letter.target in self._silent else self._main).add(letter)
+        (self._apart if letter.way in self._silent else self._main).add(letter)
         return letter.sent
 
     def _note(self, letter: Letter, *, silent: bool) -> None:
         with self._lock:
-            is_news = silent is not (letter.target in self._silent)
-            (self._silent.add if silent else self._silent.discard)(letter.target)
-        if silent and is_news:
+            is_news = silent and letter.way not in self._silent
+            if silent:
+                self._silent[letter.way] = letter.target
+                while len(self._silent) > MOST_SILENT:
+                    self._silent.pop(next(iter(self._silent)))
+            elif self._silent.get(letter.way) == letter.target:
+                del self._silent[letter.way]
+        if is_news:
             log.warning(
                 "group %s: RabbitMQ has not confirmed a dead letter for %s: until it does, what fails in %s stays there; dead letters "
                 "of other queues are sent",
@@ -116,10 +136,12 @@ class DeadLetterSender:
 
 
 class SendQueue:
-    """Messages that are sent one after the other. `note` hears of each that was confirmed, or got no answer. Any thread."""
+    """Messages that are sent one after the other. `note` hears of each that was confirmed, or got no answer. Those that
+    go the same way as one without an answer are sent `apart`. Any thread.
+    """
 
-    def __init__(self, url: str, note: Note) -> None:
-        self._url, self._note = url, note
+    def __init__(self, url: str, note: Note, apart: SendQueue | None = None) -> None:
+        self._url, self._note, self._apart = url, note, apart
         self._lock = threading.Lock()
         self._letters: deque[Letter] = deque()
         self._running = False
@@ -163,14 +185,17 @@ class SendQueue:
             failed = [self._letters.popleft() for _ in range(len(self._letters))]
         else:
             self._note(under_way, silent=True)
-            failed = self._take(under_way.target)
+            failed = self._take(lambda it: it.target == under_way.target)
+            if self._apart is not None:
+                for letter in self._take(lambda it: it.way == under_way.way):
+                    self._apart.add(letter)
         for letter in failed:
             letter.sent.set_exception(_failure(error))
 
-    def _take(self, target: Target) -> list[Letter]:
+    def _take(self, wanted: Callable[[Letter], bool]) -> list[Letter]:
         with self._lock:
-            taken = [it for it in self._letters if it.target == target]
-            self._letters = deque(it for it in self._letters if it.target != target)
+            taken = [it for it in self._letters if wanted(it)]
+            self._letters = deque(it for it in self._letters if not wanted(it))
         return taken
 
     def _give_up(self, error: CobalanceError) -> None:

@@ -51,6 +51,12 @@ def target_of(queue: Queue, published_with: str) -> Target | None:
     return Target(str(queue.arguments[EXCHANGE]), str(queue.arguments.get(ROUTING_KEY, published_with)))
 
 
+def declared_key(queue: Queue) -> str | None:
+    """None if each message keeps the routing key that it was published with."""
+    key = queue.arguments.get(ROUTING_KEY)
+    return None if key is None else str(key)
+
+
 def required_target(queue: Queue, published_with: str) -> Target:
     """The target; raises UsageError if there is none."""
     if queue.kind == "stream":
