@@ -31,6 +31,7 @@ from cobalance.rabbitmq import (
 )
 from cobalance.rabbitmq.consume import dead_letter_sender
 from cobalance.rabbitmq.consume.dead_letter_sender import DeadLetterSender, Reason
+from cobalance.rabbitmq.consume.dead_letter_target import Target, required_target
 from cobalance.rabbitmq.consume.dead_letters import DeadLetter
 from cobalance.rabbitmq.model.encoding import Encoded
 from cobalance.rabbitmq.model.queues import Queue
@@ -625,8 +626,8 @@ def test_a_silent_target_behind_an_exchange_holds_up_no_other(
         sender = DeadLetterSender(url)
 
         def send(key: str) -> Any:
-            delivery = Delivery.fake(b"bad", headers={"x-cobalance-routing-key": key, "x-cobalance-exchange": "orders"})
-            assert delivery.routing_key == key
+            delivery = Delivery.fake(b"bad")
+            delivery.method.routing_key = key
             return sender.send(bad, delivery, reason)
 
         with Leader(private_rabbitmq, sink).silent():
@@ -645,6 +646,29 @@ def test_a_silent_target_behind_an_exchange_holds_up_no_other(
         assert caplog.text.count("has not confirmed a dead letter") == 1
         assert send("order.4").exception(WITHIN_S) is None
         assert not sender._silent
+
+
+CLAIMED = {"x-cobalance-exchange": "orders", "x-cobalance-routing-key": "claimed"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "published_to", "goes_to"),
+    [
+        ({"x-dead-letter-exchange": ""}, ("orders", "k"), ("", "k")),
+        ({"x-dead-letter-exchange": ""}, ("", "q"), ("", "q")),
+        ({"x-dead-letter-exchange": "dlx"}, ("orders", "k"), ("dlx", "k")),
+        ({"x-dead-letter-exchange": "dlx"}, ("", "k"), ("dlx", "k")),
+        ({"x-dead-letter-exchange": "dlx"}, ("", "q"), ("dlx", "claimed")),
+        ({"x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "d"}, ("", "q"), ("dlx", "d")),
+    ],
+)
+def test_a_header_sends_no_dead_letter_elsewhere(
+    arguments: dict[str, Any], published_to: tuple[str, str], goes_to: tuple[str, str]
+) -> None:
+    """Any publisher may set it. It is read where a replay puts a message: behind an exchange, straight in its queue."""
+    delivery = Delivery.fake(headers=CLAIMED)
+    delivery.method.exchange, delivery.method.routing_key = published_to
+    assert required_target(Queue("q", arguments), delivery) == Target(*goes_to)
 
 
 def test_the_help_says_what_replaying_does() -> None:

@@ -108,7 +108,7 @@ class DeadLetterSender:
     def send(self, queue: Queue, delivery: Delivery, reason: Reason) -> Future[None]:
         """The result is done once RabbitMQ has confirmed the message; CobalanceError if it may not be there."""
         try:
-            target = required_target(queue, delivery.routing_key)
+            target = required_target(queue, delivery)
             letter = Letter(queue, delivery, reason, target, (target.exchange, declared_key(queue)))
         except UsageError as error:
             failed: Future[None] = Future()

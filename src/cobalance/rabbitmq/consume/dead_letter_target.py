@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
     from cobalance.rabbitmq.model.queues import Queue
+    from cobalance.rabbitmq.partition.delivery import Delivery
 
 EXCHANGE, ROUTING_KEY = "x-dead-letter-exchange", "x-dead-letter-routing-key"
 
@@ -57,16 +58,28 @@ def declared_key(queue: Queue) -> str | None:
     return None if key is None else str(key)
 
 
-def required_target(queue: Queue, published_with: str) -> Target:
+def required_target(queue: Queue, delivery: Delivery) -> Target:
     """The target; raises UsageError if there is none."""
     if queue.kind == "stream":
         raise UsageError(
             f"{queue.name!r} is a stream, which cannot dead-letter messages: store it elsewhere, then acknowledge it"
         )
-    target = target_of(queue, published_with)
+    target = target_of(queue, _own_key(queue, delivery))
     if target is None:
         raise UsageError(
             f"queue {queue.name!r} has no dead-letter target, so a rejected message would be lost: declare one ({EXCHANGE}; that of a "
             "policy is not seen), or acknowledge the message"
         )
     return target
+
+
+def _own_key(queue: Queue, delivery: Delivery) -> str:
+    """The routing key of a message whose queue declares none for dead letters: as RabbitMQ says, since a publisher can
+    claim any in a header, and the dead letter is sent with the consumer's permissions.
+
+    A dead letter that was sent back has come to the queue itself, and only the header has its own key. To the default
+    exchange that would be the name of any queue.
+    """
+    known = delivery.method.routing_key or ""
+    was_sent_back = not delivery.method.exchange and known == queue.name
+    return delivery.routing_key if was_sent_back and queue.arguments.get(EXCHANGE) else known

@@ -327,7 +327,7 @@ class FailurePolicy:
             UsageError: there is no target to send it to.
             ValueError: it was settled before.
         """
-        required_target(worker.queue, delivery.routing_key)
+        required_target(worker.queue, delivery)
         if worker.leave(delivery):
             sent = self._send(worker.queue, delivery, Reason(self._group, "rejected"))
             sent.add_done_callback(lambda it: self._left(it, delivery, worker))
