@@ -6,11 +6,14 @@ import http.server
 import ssl
 import threading
 import traceback
+from concurrent.futures import Future
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from tests.faults.certificates import Certificates
 from tests.faults.consuming import Received, a_topic, consuming, create_group, publish
+from tests.faults.proxy import FaultProxy
 from tests.faults.secured import Secured
 
 from cobalance.errors import NotRabbitMQ, Unreachable, UsageError
@@ -45,6 +48,18 @@ async def test_a_group_and_a_publisher_over_tls(secured_rabbitmq: Secured, redis
         async with consuming(create_group(redis_url), topic, url, redis_url, received):
             publish(url, topic, "one", "two")
             await received.wait("one", "two")
+
+
+def test_a_connection_that_is_cut(secured_rabbitmq: Secured) -> None:
+    """It had TLS, so nothing says that there is none."""
+    url, lost = secured_rabbitmq.url(), Future[str]()
+    with FaultProxy(int(urlsplit(url).port or 0)) as proxy:
+        connection = BrokerConnection(proxy.through(url), "g/m", on_lost=lost.set_result)
+        connection.connect()
+        proxy.cut_after(10)
+        connection.submit(lambda: connection.open_channel(lambda _: None))
+        assert lost.result(20) == "it closed the connection"
+        connection.close()
 
 
 def test_an_unknown_authority_is_refused(secured_rabbitmq: Secured) -> None:

@@ -100,7 +100,10 @@ def loss_reason(error: BaseException) -> str:
     """Why an open connection was lost."""
     if isinstance(error, pika_errors.ConnectionClosed):
         return f"{error.reply_code} {error.reply_text}"
-    return _cause(_words(error))
+    text = _words(error)
+    if "SSL" in text:  # which is there, as the connection was open
+        return "it closed the connection" if "EOF" in text else text
+    return _cause(text)
 
 
 def too_large(error: BaseException) -> tuple[int, int] | None:
