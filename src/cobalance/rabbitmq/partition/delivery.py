@@ -123,7 +123,9 @@ class Delivery:
 
     @property
     def earlier_tries(self) -> int | None:
-        """How often a quorum queue has delivered it without success; None for queues that do not count."""
+        """How often a quorum queue has delivered it without success; None for queues that do not count. Before RabbitMQ
+        has set the header ``x-delivery-count``, a publisher's own is read.
+        """
         return as_number(self.headers.get("x-delivery-count"))
 
     @property
@@ -145,7 +147,9 @@ class Delivery:
 
     @property
     def offset(self) -> int | None:
-        """The message's offset in its stream; None in a queue. Offsets rise, but may have gaps."""
+        """The message's offset in its stream. Offsets rise, but may have gaps. None in a queue, where RabbitMQ does not
+        set the header ``x-stream-offset``, unless a publisher has.
+        """
         return as_number(self.headers.get("x-stream-offset"))
 
     @property
