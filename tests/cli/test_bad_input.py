@@ -314,8 +314,8 @@ def test_an_instance_id_of_a_process_that_hangs(places: Places, topic: Topic, fo
     environment = places.environment
     settings = ("--session-timeout", "6s", "--heartbeat-interval", "500ms", "--revocation-timeout", "6s")
     assert cobalance("group", "create", group, *settings, environment=environment).code == 0
-    command = ("consume", topic.name, "--group", group, "--handler", "shop:handle", "--instance-id", "pod-1")
-    command += ("--session-timeout", "2s", "--heartbeat-interval", "500ms", "--revocation-timeout", "2s")
+    own = ("--session-timeout", "2s", "--heartbeat-interval", "500ms", "--revocation-timeout", "2s")
+    command = ("consume", topic.name, "--group", group, "--handler", "shop:handle", "--instance-id", "pod-1", *own)
     with running(*command, folder=folder, environment=environment) as first:
         first.wait_for("joined group")
         first.process.send_signal(signal.SIGSTOP)
