@@ -359,6 +359,37 @@ def test_that_there_are_no_queues_is_said_once(
                 pass
 
 
+def test_our_own_queues_are_nobodys_to_consume(
+    hashing_rabbitmq: servers.OwnRabbitMQ, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They come and go with each member: a pattern that takes every name leaves them out without a word. Others that
+    cannot be named are warned of for as long as they are there.
+    """
+    own = [
+        "last-will 00ff",
+        "last-wills.cobalance group",
+        f"last-wills.{64 * 'a'}",
+        "lock.group stream",
+        f"lock.{64 * 'a'}",
+    ]
+    others = [unique("not ours "), unique("work")]
+    source = ManagedSource(MatchingQueues(".*"), hashing_rabbitmq.url, hashing_rabbitmq.management_url)
+    with channel(hashing_rabbitmq.url) as it:
+        for name in [*own, *others]:
+            it.queue_declare(name)
+        try:
+            found = source.find()
+            assert others[1] in found
+            assert found.isdisjoint([*own, others[0]])
+            source.find()
+            assert [others[0] in line for line in caplog.messages if "left out" in line] == [True]
+        finally:
+            for name in [*own, *others]:
+                it.queue_delete(name)
+        source.find()
+        assert source._warned_of == set()
+
+
 def test_what_was_given_back_brings_its_queue_back(here: Place, hashing_rabbitmq: servers.OwnRabbitMQ) -> None:
     """Its last holder ran out of time: an unbound queue with messages is kept until it is deleted."""
     exchange = unique("back")

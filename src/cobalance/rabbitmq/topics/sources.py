@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cobalance.rabbitmq")
 
+OURS = re.compile(r"last-will .*|last-wills\..*|lock\.(.* .*|[0-9a-f]{64})")
+"""The queues that members have for themselves: `consume/last_will.py` and `wire/lock_queue.py`."""
+
 
 @attrs.frozen
 class BoundQueues:
@@ -116,6 +119,7 @@ class ManagedSource:
 
     def _nameable(self, names: set[str]) -> set[str]:
         unnameable = set()
+        names = {name for name in names if not OURS.fullmatch(name)}
         for name in names:
             try:
                 validate_name("queue", name)
@@ -123,5 +127,5 @@ class ManagedSource:
                 unnameable.add(name)
                 if name not in self._warned_of:
                     log.warning("a queue is left out. %s", error)
-        self._warned_of |= unnameable
+        self._warned_of = unnameable
         return names - unnameable
