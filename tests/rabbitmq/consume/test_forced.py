@@ -8,12 +8,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
+import pika
 import pytest
+from pika.exceptions import ChannelClosedByBroker
 from tests.consumers import WITHIN_S, Place, new_topic, place, until
 from tests.faults.ways import Ways
 
 from cobalance.rabbitmq import Delivery, StreamSettings, Topic
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.wire.lock_queue import RESOURCE_LOCKED, lock_name
 from cobalance.settings import GroupSettings
 
 pytestmark = pytest.mark.anyio
@@ -108,3 +111,44 @@ async def test_so_has_a_plain_one_if_it_ends_in_a_moment(here: Place, way: Ways)
             tasks.start_soon(note_fenced)
             await hand_over(here, way, topic, end_when_fenced, happened)
         assert happened == ["begun", "ended", "begun again"]
+
+
+def is_locked(here: Place, stream: str) -> bool:
+    with pika.BlockingConnection(pika.URLParameters(here.amqp_url)) as connection:
+        try:
+            connection.channel().queue_declare(lock_name(here.group, stream), passive=True)
+        except ChannelClosedByBroker as error:
+            return error.reply_code == RESOURCE_LOCKED
+    return False
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_stream_that_comes_back_while_its_handler_ends_stays_locked(here: Place, way: Ways) -> None:
+    """The lock of the new tenure is not released by the old one, whose channel closes later."""
+    begun: list[int] = []
+
+    async def never_end(it: Delivery) -> None:
+        begun.append(it.token)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.05)
+
+    async def handle(_: Delivery) -> None:
+        await anyio.sleep_forever()
+
+    with new_topic(here.amqp_url, 2, "stream") as topic:
+        for partition in range(2):
+            here.publish(topic, "x", partition=partition)
+        cut_off = way.through(str(here.redis_url))
+        options = {"settings": SETTINGS, "amqp_url": here.amqp_url, **LOCKED}
+        async with ConsumerGroup(here.group, topic, never_end, redis_url=cut_off, **options) as holder:
+            await until(lambda: len(begun) == 2)
+            way.black_hole()
+            async with here.member(topic, handle, **options) as heir:
+                await until(lambda: len(heir.tenures) == 2)
+                way.heal()
+                await until(lambda: len(begun) == 3)  # it is given one of them back
+                (stream,) = holder.tenures
+                assert all(is_locked(here, stream) for _ in range(30))  # while the old one closes

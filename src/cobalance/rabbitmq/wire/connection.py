@@ -81,6 +81,8 @@ class BrokerConnection:
         self._loop: IOLoop | None = None  # None unless the connection is open.
         self._pika: SelectConnection | None = None
         self._thread: ServiceThread | None = None
+        self.locks: set[str] = set()
+        """The lock queues that it holds, or has asked for. I/O thread only."""
         self._listeners: list[Callable[[str], None]] = []
         self._channels: list[Channel] = []
         self._limit = ChannelLimit(name)
@@ -324,6 +326,7 @@ class BrokerConnection:
         self._pika = self._proof = None
         self._channels.clear()
         self._borrowers.clear()
+        self.locks.clear()
         self._lent, self._settling = set(), 0
         listeners, self._listeners = self._listeners, []
         self._run_last_jobs([partial(listener, self._reason) for listener in listeners])

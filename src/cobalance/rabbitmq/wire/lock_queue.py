@@ -54,15 +54,17 @@ class LockQueue:
         """Asks for the lock once; reports that we got it, another connection has it, or it cannot be had at all.
 
         A member without the lock looks for it, which needs no permission: it may go on unless another connection has it.
-        """
 
-        def ask(channel: Channel) -> None:
-            if self._holds:
-                channel.queue_declare(
-                    self.name, exclusive=True, arguments=DECLARATION, callback=lambda _: go_on(channel)
-                )
-            else:
-                channel.queue_declare(self.name, passive=True, callback=lambda _: go_on(channel))
+        A connection may declare its exclusive queue again, and the release of an earlier tenure's would delete it: as long
+        as this connection has the lock, it counts as taken.
+        """
+        locks = self._connection.locks
+        if self._holds and self.name in locks:
+            error = channel_lost(self.name, "an earlier tenure of this process still has the lock")
+            self._connection.call_later(0, lambda: taken(error))
+            return
+        if self._holds:
+            locks.add(self.name)
 
         def go_on(channel: Channel) -> None:
             self.held = self._holds
@@ -74,9 +76,20 @@ class LockQueue:
             if isinstance(error, QueueMissing) and not self._holds:
                 granted()
             elif error is not None:
+                locks.discard(self.name)
                 (taken if _is_taken(reason) else failed)(error)
 
-        self._connection.lend_channel(ask, closed, lambda error: failed(channel_lost(self.name, loss_reason(error))))
+        def unopened(error: Exception) -> None:
+            locks.discard(self.name)
+            failed(channel_lost(self.name, loss_reason(error)))
+
+        self._connection.lend_channel(lambda it: self._ask(it, lambda _: go_on(it)), closed, unopened)
+
+    def _ask(self, channel: Channel, answered: Callable[[object], None]) -> None:
+        if self._holds:
+            channel.queue_declare(self.name, exclusive=True, arguments=DECLARATION, callback=answered)
+        else:
+            channel.queue_declare(self.name, passive=True, callback=answered)
 
     def release(self, released: Callable[[], None]) -> None:
         """Releases the lock. It is gone, one way or the other, when `released` is called."""
@@ -92,9 +105,13 @@ class LockQueue:
             if isinstance(error, pika_errors.NoFreeChannels):
                 self._connection.call_later(AGAIN_MS, lambda: self.release(released))
             else:  # the connection is ending, and the lock with it
-                released()
+                gone()
 
-        self._connection.lend_channel(ask, lambda *_: released(), failed)
+        def gone(*_: object) -> None:
+            self._connection.locks.discard(self.name)
+            released()
+
+        self._connection.lend_channel(ask, gone, failed)
 
 
 def _is_taken(reason: Exception) -> bool:
