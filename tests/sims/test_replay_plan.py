@@ -10,11 +10,11 @@ import pytest
 from cobalance.coordinator.client import MemberRow
 from cobalance.journal import JournalEntry
 from cobalance.settings import GroupSettings
-from cobalance_sims.replay.limits import SLACK_MS, Limits, Watch
+from cobalance_sims.replay.limits import SLACK_MS, Limits, LimitWatch
 from cobalance_sims.replay.performance import Deed, Performance
-from cobalance_sims.replay.plan import Plan, Step, draw, orders, staged
+from cobalance_sims.replay.plan import Plan, PlannedDeed, draw, orders, staged
 from cobalance_sims.replay.prediction import carried_out, planned, predicted, seen, with_own_drains
-from cobalance_sims.replay.stage import Stage, Target, unready
+from cobalance_sims.replay.stage import ReplayStage, Target, unready
 from cobalance_sims.replay.written import Replayed, page
 from cobalance_sims.simulate.checks.base import Check
 from cobalance_sims.simulate.churn import CHURNS, BadChurn, Churn
@@ -51,10 +51,10 @@ def member(number: int, status: str = "active", instance: str | None = None) -> 
     return MemberRow(f"x{number}.1", status, 1, instance, f"h/{number}", 700, 1, 9_000, 3, 0, 3, 3, subscription="s")
 
 
-def stage(*, instances: bool = False) -> Stage:
+def stage(*, instances: bool = False) -> ReplayStage:
     """Three members of one agent."""
     numbers = range(1, 4)
-    return Stage(
+    return ReplayStage(
         targets=[Target("h/9", f"m{it}", f"h/{it}", 100) for it in numbers],
         members=[member(it, instance=f"i{it}" if instances else None) for it in numbers],
         resources=9,
@@ -126,9 +126,9 @@ def test_a_surge_is_refused_with_instance_ids() -> None:
 def test_starts_are_ordered_earlier_by_what_a_program_takes() -> None:
     """But never before the predecessor was dealt with."""
     steps = [
-        Step(at_ms=5_000, verb="kill", member=1),
-        Step(at_ms=5_500, verb="start", member=4, place=1),
-        Step(at_ms=9_000, verb="start", member=5, place=4),
+        PlannedDeed(at_ms=5_000, verb="kill", member=1),
+        PlannedDeed(at_ms=5_500, verb="start", member=4, place=1),
+        PlannedDeed(at_ms=9_000, verb="start", member=5, place=4),
     ]
     ordered = orders(Plan(churn=ROUGH, seed=0, steps=steps, left_out=[]), 2_000)
     assert [(at, it.member) for at, it in ordered] == [(5_000, 1), (5_000, 4), (7_000, 5)]
@@ -138,7 +138,7 @@ def test_starts_are_ordered_earlier_by_what_a_program_takes() -> None:
 def test_additional_members_are_dealt_out_among_the_agents() -> None:
     """As many as each may have."""
     targets = [Target("a/1", "m1", "a/2"), Target("b/1", "m1", "b/2"), Target("a/1", "m2", "a/3")]
-    it = Stage(targets=targets, members=[], resources=1, at_most={"a/1": 4, "b/1": 2})
+    it = ReplayStage(targets=targets, members=[], resources=1, at_most={"a/1": 4, "b/1": 2})
     assert it.places == [("a/1", 1), ("b/1", 1), ("a/1", 2), ("b/1", 2), ("a/1", 3), ("a/1", 4)]
 
 
@@ -173,7 +173,7 @@ class Told:
     """A watch that is told a journal."""
 
     def __init__(self, **limits: Any) -> None:
-        self.watch = Watch(Limits(**{"unworked_ms": 10_000, "expiries": 1, **limits}), SETTINGS)
+        self.watch = LimitWatch(Limits(**{"unworked_ms": 10_000, "expiries": 1, **limits}), SETTINGS)
         self._seq = 0
         self.tell("incarnation", 0, reason="created")
         self.tell("recovered", 0)

@@ -29,7 +29,7 @@ class Limits:
     """More messages wait in all partitions together."""
 
 
-class Watch:
+class LimitWatch:
     """Follows the journal from its beginning."""
 
     def __init__(self, limits: Limits, settings: GroupSettings) -> None:

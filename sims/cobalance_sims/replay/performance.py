@@ -16,10 +16,10 @@ import attrs
 
 from cobalance.errors import ServerError
 from cobalance.journal import BEGINNING, Journal, JournalEntry
-from cobalance_sims.replay.limits import Watch
-from cobalance_sims.replay.plan import Plan, Step, Verb, orders
+from cobalance_sims.replay.limits import LimitWatch
+from cobalance_sims.replay.plan import Plan, PlannedDeed, Verb, orders
 from cobalance_sims.replay.posts import BEAT_S, SILENT_S, Post, Posts
-from cobalance_sims.replay.stage import NotReady, Stage, Target, label, listed
+from cobalance_sims.replay.stage import NotReady, ReplayStage, Target, label, listed
 
 TURN_S = 0.1
 REACHED_S = 5.0
@@ -49,7 +49,7 @@ class Deed:
 class Performance:
     """What happened."""
 
-    stage: Stage
+    stage: ReplayStage
     plan: Plan
     begun_ms: int
     """On the group's clock."""
@@ -81,9 +81,9 @@ class Performer:
         posts: Posts,
         journal: Journal,
         *,
-        stage: Stage,
+        stage: ReplayStage,
         plan: Plan,
-        watch: Watch,
+        watch: LimitWatch,
         say: Callable[[str], object],
         lag: Callable[[], int | None] = lambda: None,
     ) -> None:
@@ -101,7 +101,7 @@ class Performer:
         self._trouble = ""
         self._begun_ms = 0
         self._goes_at = 0.0
-        self._ordered: list[Step] = []
+        self._ordered: list[PlannedDeed] = []
 
     def perform(self, stop: Event) -> Performance:
         """Performs it; ``stop`` ends it early.
@@ -196,7 +196,7 @@ class Performer:
 
     # -- orders --------------------------------------------------------------------------------------------------------
 
-    def _order(self, step: Step) -> None:
+    def _order(self, step: PlannedDeed) -> None:
         number = len(self._ordered)
         if step.verb == "start":
             places = self._stage.places
@@ -235,7 +235,7 @@ class Performer:
             label(post.sender, pid) for _, _, pid, state, _ in listed(post) if state != "frozen"
         }
 
-    def _step_of(self, post: Post) -> Step | None:
+    def _step_of(self, post: Post) -> PlannedDeed | None:
         number = post.number("order")
         return self._ordered[number] if 0 <= number < len(self._ordered) else None
 

@@ -35,7 +35,7 @@ _UNDRIVEN = {
 
 
 @attrs.frozen(kw_only=True)
-class Step:
+class PlannedDeed:
     """One order."""
 
     at_ms: int
@@ -56,7 +56,7 @@ class Plan:
     churn: Churn
     """As it is replayed: of the group's size, and without what no agent can do."""
     seed: int
-    steps: list[Step]
+    steps: list[PlannedDeed]
     left_out: list[str]
     """What the churn has and the replay has not, in words."""
 
@@ -66,7 +66,7 @@ class Plan:
         return Counter(step.verb for step in self.steps)
 
 
-def orders(plan: Plan, startup_ms: int) -> list[tuple[int, Step]]:
+def orders(plan: Plan, startup_ms: int) -> list[tuple[int, PlannedDeed]]:
     """When to order each step: who is to join at a moment has to start by so much earlier, but not before its
     predecessor was dealt with.
     """
@@ -142,7 +142,7 @@ class _Drawing(Check):
 
     def __init__(self, world: World, members: int) -> None:
         super().__init__(world)
-        self.steps: list[Step] = []
+        self.steps: list[PlannedDeed] = []
         self._first = members
         self._numbers: dict[str, int] = {}
         self._places: dict[str, int] = {}
@@ -193,4 +193,4 @@ class _Drawing(Check):
     def _add(self, verb: Verb, process: Process, place: int = 0) -> None:
         if not self._is_over:
             number = self._numbers[process.name]
-            self.steps.append(Step(at_ms=self.world.clock.story, verb=verb, member=number, place=place))
+            self.steps.append(PlannedDeed(at_ms=self.world.clock.story, verb=verb, member=number, place=place))

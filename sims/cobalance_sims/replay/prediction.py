@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cobalance.settings import GroupSettings
     from cobalance_sims.replay.performance import Performance
     from cobalance_sims.replay.plan import Plan, Verb
-    from cobalance_sims.replay.stage import Stage
+    from cobalance_sims.replay.stage import ReplayStage
     from cobalance_sims.simulate.churn import Churn
     from cobalance_sims.simulate.world import World
     from cobalance_sims.verify.as_journal import Outcome
@@ -130,7 +130,7 @@ def runs_for(events: int) -> int:
 
 
 def predicted(
-    churn: Churn, settings: GroupSettings, stage: Stage, deeds: Sequence[Deed], *, length_ms: int, runs: int
+    churn: Churn, settings: GroupSettings, stage: ReplayStage, deeds: Sequence[Deed], *, length_ms: int, runs: int
 ) -> Iterator[Outcome]:
     """An outcome for each run; each begins with a group that has settled, at some moment between two heartbeats."""
     warm = warm_ms(settings)
@@ -159,7 +159,7 @@ def _as_journal(row: Row, warm: int) -> Outcome:
     return {**found, **{name: told[name] for name in ("seed", "status", "error", "replay", "cpu_s")}}
 
 
-def _done(stage: Stage, deeds: Sequence[Deed]) -> Iterator[tuple[int, Done]]:
+def _done(stage: ReplayStage, deeds: Sequence[Deed]) -> Iterator[tuple[int, Done]]:
     """Simulated processes are named in the order of their starts; the group's other members come after the targets."""
     first, born = len(stage.targets), len(stage.members)
     names = {number: f"p{number}" for number in range(1, first + 1)}

@@ -36,7 +36,7 @@ class Target:
 
 
 @attrs.frozen(kw_only=True)
-class Stage:
+class ReplayStage:
     """The group as it is before a replay."""
 
     targets: list[Target]
@@ -117,7 +117,7 @@ def find_agents(posts: Posts, group: str, wait: Event) -> dict[str, Post]:
 
 def await_stage(
     coordinator: Coordinator, beats: Collection[Post], wait: Event, *, within_s: float, allow_others: bool = False
-) -> Stage:
+) -> ReplayStage:
     """Waits until the agents' processes are the group's members, and all of its resources are held.
 
     Raises:
@@ -142,7 +142,7 @@ def await_stage(
         if not why:
             own = [labels[it.label] for it in targets]
             at_most = {it.sender: it.number("at_most") for it in beats}
-            return Stage(targets=targets, members=[*own, *others], resources=len(resources), at_most=at_most)
+            return ReplayStage(targets=targets, members=[*own, *others], resources=len(resources), at_most=at_most)
         if time.monotonic() >= until or wait.wait(LOOK_S):
             raise NotReady(f"Group {coordinator.group} is not ready: {why}.")
 

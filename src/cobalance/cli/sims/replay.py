@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cobalance_sims.replay.performance import Performance
     from cobalance_sims.replay.plan import Plan
     from cobalance_sims.replay.posts import Posts
-    from cobalance_sims.replay.stage import Stage
+    from cobalance_sims.replay.stage import ReplayStage
     from cobalance_sims.replay.written import ReplayOutcome
     from cobalance_sims.verify.as_journal import Outcome
 
@@ -108,7 +108,7 @@ class Piece:
         float, Parameter(validator=Number(gt=0, lte=1_000), help="How many times as often something happens.")
     ] = 1.0
 
-    def plan(self, churn: Churn, stage: Stage, settings: GroupSettings) -> Plan:
+    def plan(self, churn: Churn, stage: ReplayStage, settings: GroupSettings) -> Plan:
         from cobalance_sims.replay.plan import draw, staged
 
         as_staged = staged(
@@ -169,7 +169,7 @@ class Scene:
     coordinator: Coordinator
     allow_others: bool
 
-    def look(self, within_s: float, wait: threading.Event) -> Stage:
+    def look(self, within_s: float, wait: threading.Event) -> ReplayStage:
         """Waits until the group is ready.
 
         Raises:
@@ -181,16 +181,16 @@ class Scene:
         return await_stage(self.coordinator, agents.values(), wait, within_s=within_s, allow_others=self.allow_others)
 
     def perform(
-        self, plan: Plan, settings: GroupSettings, stage: Stage, limits: Limits, lag: Callable[[], int | None]
+        self, plan: Plan, settings: GroupSettings, stage: ReplayStage, limits: Limits, lag: Callable[[], int | None]
     ) -> tuple[Performance, str]:
         """Carries it out, until Ctrl-C at most; returns what happened, and what is wrong with the group afterwards."""
-        from cobalance_sims.replay.limits import Watch
+        from cobalance_sims.replay.limits import LimitWatch
         from cobalance_sims.replay.performance import Performer
 
         stop, hurry = threading.Event(), threading.Event()
         journal = Journal(self.posts.transport, self.coordinator.group, key_prefix=self.coordinator.key_prefix)
         performer = Performer(
-            self.posts, journal, stage=stage, plan=plan, watch=Watch(limits, settings), say=remark, lag=lag
+            self.posts, journal, stage=stage, plan=plan, watch=LimitWatch(limits, settings), say=remark, lag=lag
         )
         with signals_handled(lambda *_: (hurry if stop.is_set() else stop).set(), *ENDING):
             done = performer.perform(stop)
@@ -203,7 +203,7 @@ class Scene:
         return done, ""
 
 
-def _show(plan: Plan, settings: GroupSettings, stage: Stage, *, json: bool) -> int:
+def _show(plan: Plan, settings: GroupSettings, stage: ReplayStage, *, json: bool) -> int:
     from cobalance_sims.replay.prediction import planned, predicted, runs_for
     from cobalance_sims.replay.written import plan_json, plan_page
     from cobalance_sims.verify.comparison import compare

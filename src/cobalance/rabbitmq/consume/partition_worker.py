@@ -31,7 +31,7 @@ from cobalance.rabbitmq.consume.finish import Finish
 from cobalance.rabbitmq.consume.last_tries import warn_of_last_tries
 from cobalance.rabbitmq.consume.revocation import Revocation
 from cobalance.rabbitmq.consume.slot import Slot
-from cobalance.rabbitmq.consume.watch import Watch, settle, watch_over
+from cobalance.rabbitmq.consume.watch import Watch, end, watch_over
 from cobalance.rabbitmq.partition.backlog import BURST
 from cobalance.rabbitmq.partition.partition import PartitionState
 from cobalance.rabbitmq.wire.failures import channel_lost
@@ -631,7 +631,7 @@ class PartitionWorker:
 
         def over() -> None:
             for it in running:
-                settle(it)
+                end(it)
 
         if not running or connection.submit(lambda: connection.call_later(MOMENT_MS, over)):
             return running

@@ -112,7 +112,7 @@ class Watch:
     def _tell_ended(self) -> None:
         awaited, self._awaited = self._awaited, None
         if awaited is not None:
-            settle(awaited)
+            end(awaited)
 
     def check(self, start_soon: Callable[..., object]) -> int:
         """Reacts if the handler has become hung; returns in how many ms it may have."""
@@ -147,7 +147,7 @@ async def _cancel_again(call: Stoppable) -> None:
         await tell_again([call])
 
 
-def settle(future: Future[None]) -> None:
+def end(future: Future[None]) -> None:
     """It is done now, unless it was before."""
     with suppress(InvalidStateError):
         future.set_result(None)
