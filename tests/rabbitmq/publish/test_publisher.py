@@ -510,7 +510,10 @@ def test_a_failure_on_the_way_to_the_connection(amqp_url: str, topic: Topic) -> 
 
         for lane in publisher._channel._lanes:
             lane.channel.basic_publish = fail  # type: ignore[method-assign]
+        both_sent = threading.Event()
+        connection_of(publisher).submit(lambda: both_sent.wait(WAIT_S))
         broken, next_one = [publisher.publish("a", b"x", wait=False) for _ in range(2)]
+        both_sent.set()
         assert "no memory" in str(broken.exception(WAIT_S))
         next_one.exception(WAIT_S)
         assert publisher.flush()
