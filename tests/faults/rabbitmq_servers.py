@@ -128,7 +128,7 @@ def rabbitmq_cluster() -> Iterator[RabbitMQCluster]:
 
 
 class Leader:
-    """The process of a quorum queue's leader inside RabbitMQ."""
+    """The process of a queue, or of a quorum queue's leader, inside RabbitMQ."""
 
     def __init__(self, server: OwnRabbitMQ, queue: str) -> None:
         self._server, self._queue = server, queue
@@ -151,4 +151,5 @@ class Leader:
 
     def _do(self, what: str) -> None:
         found = f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"{self._queue}">>))'
-        self._server.control("eval", f"{found}, It = amqqueue:get_pid(Q), {{Name, _}} = It, {what}.")
+        name = "Name = case It of {Registered, _} -> Registered; _ -> It end"
+        self._server.control("eval", f"{found}, It = amqqueue:get_pid(Q), {name}, {what}.")

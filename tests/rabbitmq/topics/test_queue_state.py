@@ -219,3 +219,20 @@ def test_a_stream_that_has_just_been_written_to_is_not_deleted(amqp_url: str) ->
         put_in(amqp_url, topic.queue_names[0])
         with pytest.raises(TopicInUse, match="messages or consumers"):
             delete_topic(amqp_url, topic.name)
+
+
+def test_a_classic_queue_whose_process_hangs_hides_no_other(private_rabbitmq: OwnRabbitMQ) -> None:
+    """It leaves the connection without an answer. Those after it are asked on another one."""
+    url = private_rabbitmq.url
+    with new_topic(url, 4) as topic:
+        well, hung, *others = topic.queue_names
+        put_in(url, others[-1])
+        with Leader(private_rabbitmq, hung).silent():
+            found = queue_states(url, topic.queue_names, timeout_ms=1_000)
+            assert found.by_queue == {well: QueueState(0, 0), others[0]: QueueState(0, 0), others[1]: QueueState(1, 0)}
+            assert found.silent == {hung}
+            in_vain = queue_states(url, [hung, well], timeout_ms=60_000, within_ms=1_000)
+            assert not in_vain.by_queue
+            assert in_vain.silent == {hung}
+        with pytest.raises(Unreachable):
+            queue_states("amqp://127.0.0.1:1", [well])

@@ -9,7 +9,15 @@ from typing import cast
 import attrs
 from pika import exceptions as pika_errors
 
-from cobalance.errors import CobalanceError, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, UsageError
+from cobalance.errors import (
+    CobalanceError,
+    QueueMissing,
+    TopicInUse,
+    TopicMismatch,
+    TopicMissing,
+    Unreachable,
+    UsageError,
+)
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.model.retention import Retention
@@ -386,14 +394,20 @@ def queue_states(url: str, queues: Iterable[str], *, timeout_ms: int = 10_000, w
             asked.append(queue)
             yield queue
 
-    with connected(url, min(timeout_ms, within_ms), give_up_at=give_up_at) as admin:
-        place, version = admin.place, admin.version
+    queues, place, version, is_done = iter(queues), "", None, False
+    while not is_done:
         try:
-            for queue, state in admin.states(in_time()):
-                found[queue] = state
-        except pika_errors.AMQPConnectionError:
-            if time.monotonic() < give_up_at:
+            with connected(url, min(timeout_ms, within_ms), give_up_at=give_up_at) as admin:
+                place, version = admin.place, admin.version
+                # One whose process hangs leaves this connection without an answer; the others are asked on the next.
+                with suppress(pika_errors.AMQPConnectionError):
+                    for queue, state in admin.states(in_time()):
+                        found[queue] = state
+                    is_done = True
+        except Unreachable:
+            if not asked or time.monotonic() < give_up_at:
                 raise
+        is_done = is_done or time.monotonic() >= give_up_at
     silent = frozenset(asked) - found.keys()
     return QueueStates(place=place, version=version, by_queue=found, silent=silent)
 
