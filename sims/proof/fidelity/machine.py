@@ -37,7 +37,10 @@ from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 CALLS = 200
 CHANNELS = 30
-MEMBERS = 3
+MEMBERS = 4
+VISITORS = 11
+"""So many more come and go, one after the other. As in the story, about four handovers of five are of two or three partitions at a time,
+the others of the first members, of up to six: these wait for each other."""
 MESSAGES_EACH = 10
 KNOWN_MS = 50
 """How long the handlers of the measured messages take."""
@@ -208,21 +211,31 @@ def _members(stage: Stage) -> dict[str, tuple[float, ...]]:
     """Several members share the partitions, handle messages of a known length one at a time, and leave."""
     with stage.beside(f"{stage.job.group}-members") as measured:
         measured.coordinator.create(stage.job.settings)
-        for number in range(MEMBERS):
-            measured.prepare(f"measured{number}")
-            measured.wait_ready()
-            measured.members[f"measured{number}"].join()
-            _await_settled(measured)
+        hosts = [f"measured{number}" for number in range(MEMBERS)]
+        for name in hosts:
+            _come(measured, name)
         sent = _publish(measured)
         handled = "members handle their messages"
         measured.wait_until(lambda: _ended(measured.read_diaries()[0]) == len(sent), handled, WAIT_S)
-        for member in measured.members.values():
-            member.leave()
-            member.wait_left()
-            if measured.living:
-                _await_settled(measured)
+        for number in range(VISITORS):
+            name = f"visitor{number}"
+            _come(measured, name)
+            measured.members[name].leave()
+            measured.members[name].wait_left()
+            _await_settled(measured)
         runs, noted = measured.read_diaries()
-        return {**_handling(runs, sent), **_handovers(measured.look(), noted)}
+        moved = _handovers(measured.look(), noted)
+        for name in hosts:
+            measured.members[name].leave()
+            measured.members[name].wait_left()
+        return {**_handling(runs, sent), **moved}
+
+
+def _come(stage: Stage, name: str) -> None:
+    stage.prepare(name)
+    stage.wait_ready()
+    stage.members[name].join()
+    _await_settled(stage)
 
 
 def _await_settled(stage: Stage) -> None:
