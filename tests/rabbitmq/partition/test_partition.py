@@ -648,9 +648,17 @@ def test_a_smaller_prefetch_keeps_the_order_if_the_partition_is_asked_back_befor
 
 
 def test_what_waits_behind_another_consumer_is_given_up_at_once(
-    broker: BlockingChannel, members: Callable[..., Member], quorum: Queue, caplog: pytest.LogCaptureFixture
+    broker: BlockingChannel,
+    members: Callable[..., Member],
+    quorum: Queue,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is sent nothing, so there is nothing whose order it could spoil."""
+    """It is sent nothing, so there is nothing whose order it could spoil. Were it to look again, and be the next by then,
+    it would take what comes back to the queue and one message more, and a crash of its successor would spoil the order.
+    """
+    monkeypatch.setattr(returned, "LOOK_AGAIN_MS", 2 * WITHIN_MS)
+    monkeypatch.setattr(returned, "WAITS_MS", 0)
     publish(broker, quorum, 10)
     first, second = members(quorum, 1, prefetch=3), members(quorum, 2)
     first.start()

@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 from pika.channel import Channel
 
+from cobalance.group.clock import monotonic_ms
 from cobalance.rabbitmq.model.batches import MOST_MESSAGES
 
 log = logging.getLogger("cobalance.rabbitmq")
@@ -24,6 +25,11 @@ LOOK_AGAIN_MS = 5
 
 LOOKS_IN_VAIN = 3
 """If nothing has come by then, another consumer has the queue."""
+
+WAITS_MS = 1_000
+"""Who has been sent nothing for so long waits behind another consumer. Were it the next by the second look, it would take
+one message more than had come back, and a crash of its successor would then spoil the order.
+"""
 
 WITHIN_MS = 2_000
 """A queue that stands still keeps no handover waiting for longer."""
@@ -39,6 +45,7 @@ class Returned:
     _tag: str
     _on_message: Callable[..., None]
     _call_later: Callable[[float, Callable[[], None]], object]
+    _since: int = attrs.field(factory=monotonic_ms, init=False)
     _received: int = attrs.field(default=0, init=False)
     _has_all: bool = attrs.field(default=False, init=False)
     _consumers: int = attrs.field(default=1, init=False)
@@ -76,7 +83,7 @@ class Returned:
             self._call_later(LOOK_AGAIN_MS, self._look)
         elif self._received < self._due:
             self._looks += 1
-            if self._received or self._looks < LOOKS_IN_VAIN:
+            if self._received or (self._looks < LOOKS_IN_VAIN and monotonic_ms() - self._since < WAITS_MS):
                 self._call_later(LOOK_AGAIN_MS, self._look)
             else:
                 self._finish()
