@@ -121,19 +121,36 @@ def test_what_the_program_describes() -> None:
 
 
 @pytest.mark.parametrize("described", [False, True], ids=["by name", "described"])
-async def test_a_queue_that_expires_is_warned_of(
-    here: Place, described: bool, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("hazard", "words"),
+    [
+        ({"x-expires": 600_000}, ("x-expires=600000", "with its messages")),
+        (
+            {"x-max-length": 20, "x-max-length-bytes": 9},
+            ("x-max-length=20 and x-max-length-bytes=9", "drops its oldest"),
+        ),
+        ({"x-max-length": 20, "x-overflow": "reject-publish"}, None),
+    ],
+    ids=["expires", "drops", "refuses"],
+)
+async def test_a_queue_that_loses_messages_is_warned_of(
+    here: Place,
+    described: bool,
+    hazard: dict[str, Any],
+    words: tuple[str, str] | None,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A pause may outlast its expiry, and then it is deleted with its messages."""
+    """A pause may outlast its expiry; a handover brings back what a full queue then drops."""
     name = unique("queue")
-    arguments: dict[str, Any] = {"x-queue-type": "classic", "x-expires": 600_000}
+    arguments: dict[str, Any] = {"x-queue-type": "classic", **hazard}
     with channel(here.amqp_url) as it:
         it.queue_declare(name, durable=True, arguments=arguments)
     try:
         with caplog.at_level("WARNING"):
             async with Team(here, [Queue(name, arguments) if described else name]).member() as member:
                 await member.wait_held(name)
-        assert [it for it in caplog.messages if "x-expires=600000" in it and "with its messages" in it]
+        said = [it for it in caplog.messages if "is declared with" in it]
+        assert all(word in "".join(said) for word in words) if words else not said
     finally:
         with channel(here.amqp_url) as it:
             it.queue_delete(name)

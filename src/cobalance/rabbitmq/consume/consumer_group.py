@@ -19,7 +19,6 @@ from cobalance.rabbitmq.consume.consumer_options import Ack, ConsumerOptions, ch
 from cobalance.rabbitmq.consume.crash_detection import CrashDetection, is_possible
 from cobalance.rabbitmq.consume.dead_letter_sender import DeadLetterSender
 from cobalance.rabbitmq.consume.discovery import Discovery
-from cobalance.rabbitmq.consume.expiry import warn_of_expiry
 from cobalance.rabbitmq.consume.failure_policy import FailurePolicy, OnError
 from cobalance.rabbitmq.consume.fencing import Fence, Fencing
 from cobalance.rabbitmq.consume.handlers import check_handler
@@ -29,6 +28,7 @@ from cobalance.rabbitmq.consume.known_queues import KnownQueues, QueueRules
 from cobalance.rabbitmq.consume.last_tries import SentAhead
 from cobalance.rabbitmq.consume.metering import Metering
 from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
+from cobalance.rabbitmq.consume.queue_warnings import warn_of_loss
 from cobalance.rabbitmq.consume.refused_replies import follow_refusal
 from cobalance.rabbitmq.consume.stream_worker import StreamWorker
 from cobalance.rabbitmq.consume.streaming import Streaming
@@ -468,13 +468,13 @@ class ConsumerGroup(Streaming):
             self._fencing.look()
         queue = self._queues.current(tenure.resource)
         if queue is not None:
-            warn_of_expiry(self.name, queue)
+            warn_of_loss(self.name, queue)
             return self._worker_for(tenure, queue)
         return UnknownQueueWorker(tenure, self, lambda: self._learn(tenure))
 
     def _learn(self, tenure: Tenure) -> Callable[[], Worker]:
         queue = self._queues.learn(tenure.resource)
-        warn_of_expiry(self.name, queue)
+        warn_of_loss(self.name, queue)
         return lambda: self._worker_for(tenure, queue)
 
     def _queue_read(self, queue: Queue) -> None:
