@@ -328,6 +328,21 @@ def test_an_instance_id_in_use_is_waited_for_until_its_session_ends() -> None:
     assert c.problems == ["instance_in_use"]
 
 
+def test_an_heir_that_was_refused_for_long_has_a_lease_to_work_by() -> None:
+    """A refusal admits nobody, so no session began before it: what the heir is given is not stopped at once."""
+    world, _, b = pair(member=STATIC)
+    b.habits = attrs.evolve(b.habits, drain_ms=(2_500, 2_500))
+    c = world.start("C", names(4), member=STATIC)
+    world.run_until(lambda: "instance_in_use" in c.problems)
+    b.stop()
+    world.run_until(lambda: c.session.phase is Phase.ACTIVE)
+    until = c.session.lease.until
+    assert until is not None
+    assert until - c.offset_ms - world.now > SETTINGS.session_timeout_ms // 2
+    world.settle()
+    assert (c.aborted, c.problems) == ([], ["instance_in_use"])
+
+
 def test_an_instance_id_comes_back_when_nobody_else_is_left() -> None:
     """Only the waiting member calls, and a session of many heartbeats still ends."""
     settings = attrs.evolve(SETTINGS, session_timeout_ms=25_000, revocation_timeout_ms=25_000)

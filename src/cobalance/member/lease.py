@@ -11,8 +11,8 @@ FIRST_RETRY_MS = 20
 
 @attrs.define
 class Lease:
-    """Counts from the *first* send of the last answered request: whichever attempt arrived, the coordinator cannot have
-    counted from earlier.
+    """Counts from the *first* send of the last answered request, or from its last refusal: whichever attempt arrived, the
+    coordinator cannot have counted from earlier.
     """
 
     session_ms: int
@@ -43,8 +43,10 @@ class Lease:
         self.until = None
 
     def refused(self, now: int, session_timeout_ms: int) -> None:
-        """The coordinator takes it later, perhaps; it is sent again as if there had been no answer."""
-        self.session_ms = session_timeout_ms
+        """The coordinator takes it later, perhaps; it is sent again as if there had been no answer. No session has begun,
+        so the next attempt's cannot begin before now.
+        """
+        self.session_ms, self._first_sent_at = session_timeout_ms, now
         self.failed(now)
 
     def failed(self, now: int) -> None:

@@ -4,9 +4,9 @@ A session has at most one request outstanding, and repeats it unchanged until it
 the coordinator gives a repeated request the same answer. What a member wants is state, never a queue of messages: when
 no request is outstanding, :meth:`Session._next_payload` looks for what is due and requests it.
 
-Every answer renews the lease, counted from the *first* send of its request, because the coordinator cannot have counted
-from earlier. When the lease ends without an answer, the member fences itself: it aborts whatever no broker guards,
-before the coordinator may assign it to another member.
+Every answer renews the lease, counted from the *first* send of its request, or from its last refusal, because the
+coordinator cannot have counted from earlier. When the lease ends without an answer, the member fences itself: it aborts
+whatever no broker guards, before the coordinator may assign it to another member.
 
             Started             answer OK              StopAsked            results LEFT
     NEW ───────────► JOINING ───────────► ACTIVE ───────────────► LEAVING ───────────► LEFT
@@ -191,7 +191,7 @@ class Session:
             self._refused_as_double(reply)
             return
         if reply.status == "SUBSCRIPTIONS":
-            self._refused_as_one_too_many()
+            self._refused_as_one_too_many(reply)
             return
         self.line.answered(reply)
         if reply.status == "OK":
@@ -217,8 +217,8 @@ class Session:
         else:
             self._out += self.joining.refused(reply)
 
-    def _refused_as_one_too_many(self) -> None:
-        self.lease.failed(self._now)
+    def _refused_as_one_too_many(self, reply: CoordinatorReply) -> None:
+        self.lease.refused(self._now, reply.session_timeout_ms)
         message = (
             "the members of this group declare so many different things already that it takes no other: let those that work the same "
             "declare the same, or use several groups"
