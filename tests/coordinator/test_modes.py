@@ -97,6 +97,28 @@ def test_eager_mode_rests_too(eager: Group) -> None:
     assert len(eager.journal()) == count
 
 
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_what_was_kept_for_an_heir_is_dealt_when_everybody_has_stopped(eager: Group, *, is_behind: bool) -> None:
+    """The heir, too, begins nothing before that, whether its own coming is the change or one came first."""
+    eager.coordinator.configure(rejoin_grace_ms=60_000)
+    a, b = eager.join("a"), eager.join("b", instance_id="pod-b")
+    eager.set_resources(a, names(6))
+    eager.drain()
+    b.leave(remain=True)
+    eager.drain()
+    if is_behind:
+        eager.join("c")
+    count = len(eager.journal("granted")), len(eager.journal("barrier"))
+    heir = eager.join("d", instance_id="pod-b")
+    heir.heartbeat()
+    a.hear()
+    assert len(eager.journal("granted")) == count[0]
+    a.release(*a.pending)
+    eager.drain()
+    assert eager.loads() == ({"a": 2, "c": 2, "d": 2} if is_behind else {"a": 3, "d": 3})
+    assert len(eager.journal("barrier")) == count[1] + (not is_behind)
+
+
 def test_leaving_eager_mode_lifts_the_barrier(eager: Group) -> None:
     """A barrier that was up when the mode changed stops nothing afterwards."""
     a = eager.join("a")

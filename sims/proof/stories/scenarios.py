@@ -430,6 +430,19 @@ _ALL = (
         settings=EAGER,
     ),
     Scenario(
+        name="eager_static",
+        summary="in eager mode with instance ids: what was kept for a process is dealt with the rest",
+        plan=(
+            At(5_000, f.Redeploy(remain=True, every_ms=4_000)),
+            Every(9_000, f.Restart(1_000), start_ms=30_000, jitter_ms=2_000),
+            Every(11_000, f.Pause(9_000), start_ms=35_000, jitter_ms=4_000),
+            Every(6_000, f.Behave(SLOW, ms=9_000)),
+            COMMITS,
+        ),
+        instances=True,
+        settings=attrs.evolve(GRACE, mode="eager"),
+    ),
+    Scenario(
         name="eager_poison",
         summary="in eager mode, a resource that nobody can work: nobody stops for its pauses",
         plan=(COMMITS,),

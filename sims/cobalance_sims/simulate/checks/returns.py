@@ -27,7 +27,7 @@ class S6Returns(Check):
 
     A leaving member starts nothing, has stopped everything first, and hands it over unless it is kept for the rejoin
     grace. A member with an instance id that falls silent is kept for the rejoin grace, and on its return it inherits
-    everything that was kept.
+    everything that was kept; in eager mode that is dealt with the rest.
 
     A resource given up unfinished does not return to the member that gave it up while others could have it. From the
     second time in a row nothing moves for it (unless that member lacked RabbitMQ, or gave up a role). A lower version
@@ -127,7 +127,8 @@ class S6Returns(Check):
         status = ledger.members.get(entry.member or "")
         if status != "active":
             self.broken(f"{entry.resource} is granted to {entry.member}, which is {status}")
-        owned = sorted(name for name, it in ledger.resources.items() if it.owner) if self._is_stopping else []
+        held = {name for name, it in ledger.resources.items() if it.owner and ledger.members.get(it.owner) != "graced"}
+        owned = sorted(held) if self._is_stopping else []
         if owned:
             self.broken(f"{entry.resource} is dealt while {owned[0]} has not stopped")
         self._is_stopping = False

@@ -77,6 +77,7 @@ end
 local function entries_of(m, from, to) return lowest_owned(m.id, from, to, max(G.budget, 1)) end
 
 -- Frees (or, with an heir that can work it, hands on) what lies between two prefixes of a member's OWNED entries. True when none is left.
+-- In eager mode nothing is handed on: an heir's coming stops everybody, and then everything is dealt.
 function empty(m, from, to, reason, heir)
   local entries = entries_of(m, from, to)
   local names = last_words(entries)
@@ -87,7 +88,8 @@ function empty(m, from, to, reason, heir)
     G.budget = G.budget - 1
     local r = resource(names[i])
     end_tenure(r, heir and 'inherited' or 'expired', reason)
-    if heir and not r.removing and (lists.common() or lists.can_work(heir, r.name)) then grant(r, heir, false) end
+    local is_handed_on = heir and G.mode ~= 'eager' and not r.removing and (lists.common() or lists.can_work(heir, r.name))
+    if is_handed_on then grant(r, heir, false) end
   end
   return #entries_of(m, from, to) == 0
 end
