@@ -24,8 +24,8 @@ LISTS: tuple[Mutant, ...] = (
     lua(
         "inherited-unasked",
         "60_members",
-        "if heir and not r.removing and (lists.common() or lists.can_work(heir, r.name)) then",
-        "if heir and not r.removing then",
+        "not r.removing and (lists.common() or lists.can_work(heir, r.name))\n",
+        "not r.removing\n",
         "Who restarts with another list has again what only its former one named.",
         "deploy_static@1..5",
     ),
