@@ -167,6 +167,48 @@ def test_nobody_there() -> None:
     assert Scaling(attrs.evolve(SETTINGS, least=0)).judge(described(0, 0, [0, 0])).members == 0
 
 
+def test_members_that_restart_are_still_wanted() -> None:
+    """All at once, or one after the other; and whoever has not come yet, or not gone yet, when their number was changed."""
+    world = World(members=4)
+    for _ in range(10):
+        world.pass_time(35)
+    for members in (3, 0, 0, 1, 2, 4, 4, 3, 4):
+        world.members = members
+        assert world.pass_time(35).members == 4, members
+    found = [world.pass_time(60) for _ in range(8)][-1]
+    wanted = found.members
+    assert wanted is not None
+    assert wanted > 4
+    for members in range(4, wanted + 1):
+        world.members = members
+        assert world.pass_time(60).members == wanted
+    fewer = [world.pass_time(5) for _ in range(90)][-1].members
+    assert fewer is not None
+    assert fewer < wanted
+    for members in range(wanted, fewer - 1, -1):
+        world.members = members
+        assert world.pass_time(5).members == fewer
+
+
+def test_members_that_do_not_come_back_are_wanted_no_longer() -> None:
+    """Once as long has passed as for any other reason to want fewer; and those that come uncalled count at once."""
+    world = World(members=4)
+    for _ in range(10):
+        world.pass_time(35)
+    world.members = 0
+    found = [world.pass_time(0).members for _ in range(62)]
+    assert found == [4] * 60 + [1] * 2
+    world.members = 6
+    assert world.pass_time(0).members == 6
+
+
+def test_those_who_are_kept_a_place_are_wanted() -> None:
+    """At the first look, too: their instance ids come back."""
+    gone = described(0, 4, [3] * 8, state="graced")
+    assert Scaling(SETTINGS).judge(gone).members == 4
+    assert Scaling(SETTINGS).judge(described(0, 4, [3] * 8, state="graced", capacity=0)).members == 1
+
+
 @pytest.mark.parametrize(("lags", "handled"), [([None, 0], 1), ([1, 1], None)])
 def test_what_is_not_known_is_no_number(lags: list[int | None], handled: int | None) -> None:
     """Of the lag, or of what members get done; nor does anything before it count when it is known again."""

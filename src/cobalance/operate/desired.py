@@ -8,12 +8,14 @@ what it can do at least. What is needed is then what comes in, and the lag withi
 
 Hysteresis, so that no number goes up and down with every burst: more members only once they would have been needed for
 `out_after_ms` without a break, and then as few as that takes; fewer only once they would have done for `in_after_ms`,
-and then as many as were needed at any time in it. In between, and until so much is known, the number stays. Both times
-begin again whenever the number of members changes, so that what a change brings is seen before the next one, and a
-deploy is no reason for anything; and when nobody has looked for a minute, in which anything may have been needed.
+and then as many as were needed at any time in it. In between, and until so much is known, the number stays: that which
+was wanted last, or more if more have come. Those who restart, be it all of them, or have not come yet, or not gone yet,
+change nothing about it. Both times begin again whenever the number of members changes, so that what a change brings is
+seen before the next one, and a deploy is no reason for anything; and when nobody has looked for a minute, in which
+anything may have been needed.
 
 Never more than there are partitions, nor more than partitions that have work, which is all that more members can share;
-but those that are there may stay. A group that has work and nobody gets one member at once.
+but those that are there may stay. A group that has work, and had nobody, gets one member at once.
 """
 
 from __future__ import annotations
@@ -91,6 +93,8 @@ class _Sample:
     """Member → what it holds, if there is lag in each of them."""
     waiting: dict[str, int]
     """Member → the lag of what it holds."""
+    awaited: int
+    """How many have gone whose place is kept for their instance id."""
 
 
 class Scaling:
@@ -101,20 +105,25 @@ class Scaling:
         self._samples: deque[_Sample] = deque()
         self._needs: deque[tuple[int, int]] = deque()
         self._waiting_since: int | None = None
+        self._looked_ms: int | None = None
         self._per_member_per_s: float | None = None
-        self._present = -1
+        self._present = self._wanted = 0
 
     def judge(self, group: GroupDescription) -> Desired:
         """Takes a snapshot in, and says how many members there should be."""
         sample = _sample(group)
-        if self._needs and sample.at_ms - self._needs[-1][0] > LONGEST_INTERVAL_MS:
+        present = len(sample.handled)
+        if self._looked_ms is None or sample.at_ms - self._looked_ms > LONGEST_INTERVAL_MS:
             self._needs.clear()
             self._waiting_since = None
+            self._wanted = present + sample.awaited
+        elif present > self._present:
+            self._wanted = max(self._wanted, present)
+        self._looked_ms = sample.at_ms
         if not self._samples or sample.at_ms - self._samples[-1].at_ms >= LEAST_INTERVAL_MS:
             self._take(sample)
         done, came = self._rates()
         needed = self._needed(group, sample, came)
-        present = len(sample.handled)
         if needed is None or present != self._present:
             self._needs.clear()
         if needed is not None:
@@ -190,20 +199,24 @@ class Scaling:
         return max(settings.least, min(most, ceil(wanted / self._per_member_per_s)))
 
     def _settled(self, sample: _Sample, needed: int | None) -> tuple[int | None, str]:
-        present, settings = len(sample.handled), self._settings
+        wanted, settings = self._wanted, self._settings
         if needed is None:
             return None, "the lag, or what members got done, is not known, or not known yet"
-        if not present:
+        if not (wanted or sample.handled):
+            self._wanted = needed
             return needed, "nobody is there" + (", and messages wait" if sample.lag else "")
         more = min(need for _, need in self._recent(sample.at_ms, settings.out_after_ms))
-        if more > present and self._reaches(sample.at_ms, settings.out_after_ms):
+        if more > wanted and self._reaches(sample.at_ms, settings.out_after_ms):
+            self._wanted = more
             return more, f"so many have been needed for {settings.out_after_ms // 1_000} s"
         fewer = max(need for _, need in self._recent(sample.at_ms, settings.in_after_ms))
-        if fewer < present and self._reaches(sample.at_ms, settings.in_after_ms):
+        if fewer < max(wanted, len(sample.handled)) and self._reaches(sample.at_ms, settings.in_after_ms):
+            self._wanted = fewer
             return fewer, f"no more have been needed for {settings.in_after_ms // 1_000} s"
-        if needed == present:
-            return present, "those present are enough, and none is too many"
-        return present, f"{needed} would be enough now, but that has to last"
+        if len(sample.handled) < wanted:
+            return wanted, f"{wanted} were there or called for; that fewer would be enough has to last"
+        enough = "so many are enough, and none is too many"
+        return wanted, enough if needed == wanted else f"{needed} would be enough now, but that has to last"
 
     def _recent(self, now_ms: int, within_ms: int) -> Sequence[tuple[int, int]]:
         """What was needed at any time in it: at its looks, and from the one before on."""
@@ -226,6 +239,7 @@ def _sample(group: GroupDescription) -> _Sample:
         handled={it.id: it.handled for it in at_work},
         busy={it.id: it.resources for it in at_work if it.resources and waiting.keys() >= set(it.resources)},
         waiting={it.id: sum(waiting.get(name, 0) for name in it.resources) for it in at_work},
+        awaited=sum(it.state == "graced" and bool(it.capacity) for it in group.members),
     )
 
 
