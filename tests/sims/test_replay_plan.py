@@ -7,8 +7,11 @@ from typing import Any
 import attrs
 import pytest
 
-from cobalance.coordinator.client import MemberRow
-from cobalance.journal import JournalEntry
+from cobalance import BlockingGroup
+from cobalance.coordinator.client import Coordinator, MemberRow
+from cobalance.coordinator.memory.store import MemoryStore
+from cobalance.coordinator.memory.transport import MemoryTransport
+from cobalance.journal import Journal, JournalEntry
 from cobalance.settings import GroupSettings
 from cobalance_sims.replay.limits import SLACK_MS, Limits, LimitWatch
 from cobalance_sims.replay.performance import Deed, Performance
@@ -232,6 +235,35 @@ def test_two_holders_are_a_broken_promise(second: tuple[str, int], says: str) ->
     told.granted(1, "x1.1", 5)
     told.granted(2, *second)
     assert says in told.reason(3)
+
+
+def test_two_holders_are_noticed_in_a_group_that_an_operator_made() -> None:
+    """Its journal never says that it has recovered: there is nothing to recover."""
+    transport = MemoryTransport(MemoryStore())
+    Coordinator(transport, "g").create(SETTINGS)
+    with BlockingGroup("g", ["r"], transport=transport, settings=SETTINGS) as one:
+        one.wait_held("r", timeout=60)
+        entries = list(Journal(transport, "g").entries())
+    assert "recovered" not in {it.kind for it in entries}
+    watch = LimitWatch(Limits(unworked_ms=60_000, expiries=10), SETTINGS)
+    for it in entries:
+        watch.take(it, counts=True)
+    last = next(it for it in entries if it.kind == "granted")
+    assert watch.reason(last.at_ms, None, somebody_runs=True) == ""
+    watch.take(attrs.evolve(last, member="other.1"), counts=True)
+    assert "S1: r was given to other.1" in watch.reason(last.at_ms, None, somebody_runs=True)
+
+
+def test_what_is_claimed_while_a_group_recovers_breaks_no_promise() -> None:
+    """Claims come in any order, of what others had, too; what is given away afterwards is looked at again."""
+    told = Told()
+    told.granted(1, "x1.1", 5)
+    told.tell("incarnation", 2, reason="recovering")
+    told.tell("claimed", 3, resource="r", member="x2.1", token=5)
+    assert told.reason(4) == ""
+    told.tell("recovered", 5)
+    told.granted(6, "x3.1", 6)
+    assert "S1: r was given to x3.1 while x2.1 had it" in told.reason(7)
 
 
 def test_a_late_handover_is_a_broken_promise() -> None:

@@ -110,7 +110,7 @@ class RedisServer:
         """Creates the group, known to be new."""
         self.coordinator.create(self.settings)
         self.read_journal()
-        self.ledger.recovering = self._is_unaware = False  # a created group has nothing to recover
+        self.ledger.recovering = self._is_unaware = False  # nothing to recover: its first grant would show that, too
 
     def execute(self, request: Request) -> CoordinatorReply:
         reply = self.coordinator.execute(request)
