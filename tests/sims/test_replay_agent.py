@@ -6,7 +6,8 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -34,15 +35,20 @@ class Talk:
         self.transport = open_transport(url)
         self.posts = Posts(self.transport, group, sender)
         self.posts.write("hello")
+        self.orders = 0
+        self.unread: deque[Post] = deque()
 
     def order(self, verb: str, name: str, agent: str = AGENT, **more: Any) -> None:
-        self.posts.write("order", agent=agent, order=1, verb=verb, name=name, **more)
+        self.orders += 1
+        self.posts.write("order", agent=agent, order=self.orders, verb=verb, name=name, **more)
 
     def hear(self, kind: str, is_it: Callable[[Post], bool] = lambda _: True) -> Post:
         """Waits for such a post."""
         until = time.monotonic() + TIMEOUT_S
         while time.monotonic() < until:
-            for post in self.posts.read():
+            self.unread += self.posts.read()
+            while self.unread:
+                post = self.unread.popleft()
                 if post.kind == kind and is_it(post):
                     return post
         raise AssertionError(f"nobody said {kind}")
@@ -91,11 +97,11 @@ def agent(redis_url: str, group: str) -> Iterator[None]:
 
 
 @contextmanager
-def agent_of(redis_url: str, group: str) -> Iterator[None]:
+def agent_of(redis_url: str, group: str, command: Sequence[str] = SLEEP, instances: str = "") -> Iterator[None]:
     stop, hurry = Event(), Event()
-    program = Program(command=SLEEP, processes=2, at_most=3)
+    program = Program(command=command, processes=2, at_most=3, instances=instances)
     with closing(open_transport(redis_url)) as transport:
-        it = Agent(Posts(transport, group, AGENT), program, lambda _: None)
+        it = Agent(Posts(transport, group, AGENT), program, lambda _: None, leave_s=5)
         thread = Thread(target=it.run, args=(stop, hurry))
         thread.start()
         try:
@@ -165,6 +171,59 @@ def test_it_declines_what_is_not_for_it(talk: Callable[[str], Talk]) -> None:
     replay.order("start", "r1-4", slot=3)
     assert "3 processes at most" in replay.declined()
     replay.until({"m1": "running", "m2": "running", "r1-3": "running"})
+
+
+def test_a_successor_with_an_instance_id_waits_for_its_predecessor(
+    redis_url: str, group: str, talk: Callable[[str], Talk], tmp_path: Path
+) -> None:
+    """Ordered or at the end of a replay: two processes cannot have one at a time. Each here takes as long to leave as its
+    file `stays` is there, as a drain does.
+    """
+    stays = tmp_path / "stays"
+    stays.touch()
+    script = f"trap 'while [ -e {stays} ]; do sleep 0.02; done; exit 0' TERM; while :; do sleep 0.02; done"
+    replay = talk("r1")
+    with agent_of(redis_url, group, ("bash", "-c", script), instances="web"):
+        replay.until({"m1": "running", "m2": "running"})
+        replay.posts.write("begin")
+        replay.hear("obeys")
+        replay.order("stop", "m1")
+        replay.hear("done")
+        replay.order("start", "r1-3", slot=1)
+        replay.order("start", "r1-4", slot=3)  # the answer comes after that to the one before
+        assert replay.hear("done", lambda it: it.text("verb") == "start").text("name") == "r1-4"
+        replay.until({"m1": "leaving", "m2": "running", "r1-4": "running"})
+        stays.unlink()
+        assert replay.hear("done", lambda it: it.text("verb") == "start").text("name") == "r1-3"
+        stays.touch()
+        replay.order("stop", "m2")
+        replay.order("start", "r1-5", slot=2)
+        replay.order("kill", "r1-5")
+        assert "had not started yet" in replay.declined()
+        replay.order("start", "r1-6", slot=2)
+        replay.posts.write("end")
+        replay.hear("restored")
+        replay.until({"r1-3": "running", "m2": "leaving", "r1-4": "leaving"})
+        stays.unlink()
+        replay.until({"r1-3": "running", "m2.1": "running"})
+
+
+@pytest.mark.usefixtures("agent")
+def test_an_order_that_is_posted_twice_is_carried_out_once(talk: Callable[[str], Talk]) -> None:
+    """Whoever does not hear that it was posted posts it again; a second SIGTERM would have the member hurry."""
+    replay = talk("r1")
+    replay.until({"m1": "running", "m2": "running"})
+    replay.posts.write("begin")
+    replay.hear("obeys")
+    for _ in range(2):
+        replay.posts.write("order", agent=AGENT, order=7, verb="start", name="r1-3", slot=3)
+    replay.posts.write("order", agent=AGENT, order=8, verb="kill", name="m1")
+    answers: list[Post] = []
+    until = time.monotonic() + TIMEOUT_S
+    while not (answers and answers[-1].text("verb") == "kill"):
+        assert time.monotonic() < until
+        answers += [it for it in replay.posts.read() if it.kind in {"done", "declined"}]
+    assert [(it.kind, it.number("order")) for it in answers] == [("done", 7), ("done", 8)]
 
 
 @pytest.mark.usefixtures("agent")

@@ -68,6 +68,10 @@ class Agent:
         self._heard_at = self._beats_at = 0.0
         self._reaches_redis = True
         self._successors = 0
+        self._due: dict[str, tuple[int, int | None]] = {}
+        """Processes that are started once their slot is empty: its number, and the order's if there is one."""
+        self._taken: set[int] = set()
+        """Orders of this replay; one whose sender did not hear that it was posted comes again."""
 
     def run(self, stop: Event, hurry: Event) -> int:
         """Runs until it is told to stop, or all processes have ended by themselves outside a replay; returns how many
@@ -89,7 +93,7 @@ class Agent:
                 self._start(f"m{slot}", slot)
             while not stop.is_set():
                 failed += self._take_a_turn()
-                if not (self._processes or self._replay):
+                if not (self._processes or self._due or self._replay):
                     break
                 stop.wait(TURN_S)
         finally:
@@ -99,6 +103,7 @@ class Agent:
     def _take_a_turn(self) -> int:
         self._thaw_due()
         failed = self._notice_ends()
+        self._start_due()
         try:
             self._talk()
             self._reaches_redis = True
@@ -149,6 +154,7 @@ class Agent:
             self._tell("refuses", replay=replay, why=f"it is in replay {self._replay}")
             return
         self._replay = replay
+        self._taken.clear()
         self._say(f"obeys replay {replay}")
         self._tell("obeys", replay=replay)
 
@@ -157,6 +163,9 @@ class Agent:
         try:
             if post.sender != self._replay:
                 raise Declined(f"it obeys {f'replay {self._replay}' if self._replay else 'no replay'} now")
+            if order in self._taken:
+                return
+            self._taken.add(order)
             if self._posts.now_ms - post.at_ms > SILENT_S * 1000:
                 raise Declined("the order is too old")
             process = self._carry_out(post)
@@ -164,12 +173,17 @@ class Agent:
             self._say(f"declines {post.text('verb')} {post.text('name')}: {why}")
             self._tell("declined", replay=post.sender, order=order, why=str(why))
         else:
-            self._report(order, post.text("verb"), process)
+            if process:
+                self._report(order, post.text("verb"), process)
 
-    def _carry_out(self, post: Post) -> MemberProcess:
+    def _carry_out(self, post: Post) -> MemberProcess | None:
+        """None if it has to wait."""
         verb, name = post.text("verb"), post.text("name")
         if verb == "start":
-            return self._start_one_more(name, post.number("slot"))
+            return self._start_one_more(name, post.number("slot"), post.number("order"))
+        if name in self._due and verb in {"stop", "kill"}:
+            del self._due[name]
+            raise Declined("it had not started yet, and will not: its predecessor is still there")
         process = self._processes.get(name)
         if process is None or process.code is not None:
             raise Declined(f"it has no process {name}")
@@ -184,12 +198,16 @@ class Agent:
             raise Declined("there is no such order")
         return process
 
-    def _start_one_more(self, name: str, slot: int) -> MemberProcess:
+    def _start_one_more(self, name: str, slot: int, order: int) -> MemberProcess | None:
         if not name or name in self._processes or not 1 <= slot <= self._program.at_most:
             raise Declined("there is such a process already, or no such slot")
-        if sum(it.state in {"running", "frozen"} for it in self._processes.values()) >= self._program.at_most:
+        there = sum(it.state in {"running", "frozen"} for it in self._processes.values())
+        if there + len(self._due) >= self._program.at_most:
             raise Declined(f"it may run {self._program.at_most} processes at most (--at-most)")
-        return self._start(name, slot)
+        if self._is_empty(slot):
+            return self._start(name, slot)
+        self._due[name] = slot, order
+        return None
 
     def _report(self, order: int, verb: str, process: MemberProcess) -> None:
         self._say(f"{verb} {process.name} (process {process.pid})")
@@ -200,6 +218,18 @@ class Agent:
     def _start(self, name: str, slot: int) -> MemberProcess:
         process = self._processes[name] = self._program.start(name, slot)
         return process
+
+    def _is_empty(self, slot: int) -> bool:
+        """Whether a process may start there: two cannot have one instance id at a time."""
+        return not self._program.instances or all(it.slot != slot for it in self._processes.values())
+
+    def _start_due(self) -> None:
+        for name, (slot, order) in list(self._due.items()):
+            if self._is_empty(slot):
+                del self._due[name]
+                process = self._start(name, slot)
+                if order is not None:
+                    self._report(order, "start", process)
 
     def _thaw_due(self, *, every: bool = False) -> None:
         for process in self._processes.values():
@@ -219,8 +249,11 @@ class Agent:
         return 0 if self._replay else len(failed)
 
     def _restore(self) -> None:
-        """The replay is over: what is frozen goes on, and each of the first slots has one process again."""
+        """The replay is over: what is frozen goes on, and each of the first slots has one process again, or will once it
+        is empty.
+        """
         self._thaw_due(every=True)
+        self._due.clear()
         living = [it for it in self._processes.values() if it.state == "running"]
         filled = {it.slot: it for it in living if it.slot <= self._program.processes}
         for process in living:
@@ -229,7 +262,8 @@ class Agent:
         for slot in range(1, self._program.processes + 1):
             if slot not in filled:
                 self._successors += 1
-                self._start(f"m{slot}.{self._successors}", slot)
+                self._due[f"m{slot}.{self._successors}"] = slot, None
+        self._start_due()
         self._say(f"replay {self._replay} is over")
         self._tell("restored", replay=self._replay)
         self._replay, self._beats_at = "", 0.0
