@@ -22,6 +22,7 @@ from cobalance.errors import UsageError
 from cobalance.journal import Journal, with_gaps
 from cobalance.operate.explanation import Explanation
 from cobalance.operate.moves import Account
+from cobalance.operate.wording import duration
 
 
 @pytest.fixture
@@ -231,3 +232,8 @@ async def test_the_command_explains_a_real_group(topic: Topic, redis_url: str, a
         missing = await run(lambda: cobalance("group", "explain", here.group, "nowhere", environment=urls))
         assert (missing.code, "has no 'nowhere'" in missing.err) == (2, True)
     here.close()
+
+
+def test_nothing_was_in_the_future() -> None:
+    """An entry may be a moment younger than the snapshot beside it."""
+    assert duration(-1) == "0 ms"

@@ -137,7 +137,7 @@ def duration(milliseconds: int | None) -> str:
     if milliseconds is None:
         return "an unknown time"
     if milliseconds < 1_000:
-        return f"{milliseconds} ms"
+        return f"{max(0, milliseconds)} ms"  # clocks of servers differ
     seconds = milliseconds / 1000
     if seconds < 120:
         return f"{seconds:.1f} s"
