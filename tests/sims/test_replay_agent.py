@@ -18,10 +18,20 @@ from tests.cli_process import Running, running
 from tests.names import unique
 
 from cobalance.cli.exits import FAILED, OK
+from cobalance.coordinator.client import MemberRow
+from cobalance.coordinator.keys import replay_key
 from cobalance.coordinator.open import open_transport
+from cobalance.journal import Journal
+from cobalance.settings import GroupSettings
 from cobalance_sims.replay import agent as agents
+from cobalance_sims.replay import posts
 from cobalance_sims.replay.agent import Agent, Program
+from cobalance_sims.replay.limits import Limits, LimitWatch
+from cobalance_sims.replay.performance import Performer
+from cobalance_sims.replay.plan import Plan, PlannedDeed
 from cobalance_sims.replay.posts import Post, Posts
+from cobalance_sims.replay.stage import ReplayStage, Target
+from cobalance_sims.simulate.churn import Churn
 
 TIMEOUT_S = 60
 SLEEP = ("sleep", "600")
@@ -224,6 +234,50 @@ def test_an_order_that_is_posted_twice_is_carried_out_once(talk: Callable[[str],
         assert time.monotonic() < until
         answers += [it for it in replay.posts.read() if it.kind in {"done", "declined"}]
     assert [(it.kind, it.number("order")) for it in answers] == [("done", 7), ("done", 8)]
+
+
+def test_what_agents_say_is_kept_for_a_time(
+    group: str, talk: Callable[[str], Talk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by number: the beats of a hundred processes for hours would fill the group's Redis."""
+    one = talk("r1")
+    beat = {"processes": [[f"m{it}", it, it, "running", 1] for it in range(200)]}
+    for kept_ms, few in ((60_000, False), (0, True)):
+        monkeypatch.setattr(posts, "KEPT_MS", kept_ms)
+        for _ in range(50):
+            one.posts.write("beat", **beat)
+        there = len(one.transport.read_stream(replay_key(group), "0", 1_000))
+        assert (there < 30) == few, there
+
+
+def test_what_an_agent_has_done_counts_once(redis_url: str, group: str, talk: Callable[[str], Talk]) -> None:
+    """However often it says so: an answer that came late makes it say it again."""
+    agent = talk(AGENT)
+
+    def answer() -> None:
+        agent.hear("begin")
+        agent.posts.write("obeys", replay="r1")
+        order = agent.hear("order").number("order")
+        for _ in range(2):
+            agent.posts.write("done", replay="r1", order=order, verb="kill", name="m1", pid=7)
+            agent.posts.write("declined", replay="r1", order=order + 1, why="no")
+        agent.hear("end")
+        agent.posts.write("restored", replay="r1")
+
+    row = MemberRow("x1.1", "active", 1, None, "here/7", 700, 1, 9_000, 3, 0, 3, 3, subscription="s")
+    stage = ReplayStage(targets=[Target(AGENT, "m1", "here/7")], members=[row], resources=1, at_most={AGENT: 1})
+    steps = [PlannedDeed(at_ms=0, verb="kill", member=1)]
+    plan = Plan(churn=Churn(length_ms=2_000), seed=1, steps=steps, left_out=[])
+    watch = LimitWatch(Limits(unworked_ms=60_000, expiries=9), GroupSettings())
+    with closing(open_transport(redis_url)) as transport:
+        theirs, journal = Posts(transport, group, "r1"), Journal(transport, group)
+        performer = Performer(theirs, journal, stage=stage, plan=plan, watch=watch, say=lambda _: None)
+        thread = Thread(target=answer)
+        thread.start()
+        done = performer.perform(Event())
+        thread.join(TIMEOUT_S)
+    assert [(it.verb, it.member) for it in done.deeds] == [("kill", 1)]
+    assert (done.declined, done.aborted) == (["no"], "")
 
 
 @pytest.mark.usefixtures("agent")

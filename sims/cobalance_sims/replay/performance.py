@@ -98,6 +98,7 @@ class Performer:
         self._entries: list[JournalEntry] = []
         self._deeds: list[Deed] = []
         self._declined: list[str] = []
+        self._answers: set[tuple[object, ...]] = set()
         self._trouble = ""
         self._begun_ms = 0
         self._goes_at = 0.0
@@ -220,13 +221,22 @@ class Performer:
         self._heard_at[post.sender] = time.monotonic()
         if post.kind == "beat":
             self._hear_beat(post)
-        elif post.kind == "done":
-            self._done(post)
-        elif post.kind == "declined":
-            step = self._step_of(post)
-            self._declined.append(f"{step.verb} {step.member}: {post.text('why')}" if step else post.text("why"))
+        elif post.kind in {"done", "declined"}:
+            self._hear_answer(post)
         else:
             self._trouble = self._trouble or _trouble(post)
+
+    def _hear_answer(self, post: Post) -> None:
+        """Once, however often it was posted."""
+        answer = (post.sender, post.kind, post.text("verb"), post.text("name"), post.number("order"))
+        if answer in self._answers:
+            return
+        self._answers.add(answer)
+        if post.kind == "done":
+            self._done(post)
+        else:
+            step = self._step_of(post)
+            self._declined.append(f"{step.verb} {step.member}: {post.text('why')}" if step else post.text("why"))
 
     def _hear_beat(self, post: Post) -> None:
         if self._begun_ms and not post.text("replay"):

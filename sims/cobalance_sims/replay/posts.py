@@ -1,7 +1,7 @@
 """What a replay and its agents tell each other: a stream in the group's Redis, read by everybody from when they came.
 
-Ids of a stream are times of Redis's clock, as the times of the group's journal are. The stream goes ten minutes after
-it was last written to.
+Ids of a stream are times of Redis's clock, as the times of the group's journal are. A post goes a minute after it was
+written, and the stream ten minutes after the last. One may be there twice, if its writer did not hear that it was written.
 
 ======== ======================================================================================== =====================
 by       kind, and what it says                                                                   when
@@ -41,14 +41,16 @@ BEAT_S = 1.0
 SILENT_S = 10.0
 """Who says nothing for so long is lost."""
 
-LIVES_MS, KEPT, PAGE = 600_000, 10_000, 500
+LIVES_MS, KEPT_MS, PAGE = 600_000, 60_000, 500
 
 _POST = Script.of(
     "replay_post",
     """
--- KEYS the stream; ARGV 1 server identity, 2 ms that it lives, 3 posts kept, 4 the post. Returns the post's id.
-local id = redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[3], '*', 'post', ARGV[4])
-redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', redis.call('TIME')[1] * 1000 + ARGV[2]))
+-- KEYS the stream; ARGV 1 server identity, 2 ms that it lives, 3 ms that a post is kept, 4 the post. Returns the post's id.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + time[2] / 1000
+local id = redis.call('XADD', KEYS[1], 'MINID', '~', string.format('%.0f', now - ARGV[3]), '*', 'post', ARGV[4])
+redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', now + ARGV[2]))
 return id
 """,
 )
@@ -91,7 +93,7 @@ class Posts:
     def write(self, kind: str, **words: Any) -> int:
         """Writes a post; returns its time."""
         text = json.dumps({"kind": kind, "sender": self.sender, **words})
-        reply = self.transport.call(_POST, [self._key], [LIVES_MS, KEPT, text])
+        reply = self.transport.call(_POST, [self._key], [LIVES_MS, KEPT_MS, text])
         id_ = reply.decode() if isinstance(reply, bytes) else str(reply)
         self._read_to = self._read_to or id_
         self.now_ms = int(id_.partition("-")[0])
