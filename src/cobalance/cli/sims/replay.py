@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
@@ -38,6 +39,8 @@ CODES: dict[ReplayOutcome, int] = {"as predicted": OK, "otherwise": REFUSED, "un
 
 LAG_EVERY_S = 2.0
 MORE_EXPIRIES = 5
+LOOK_S = 3.0
+"""How long one look at the group afterwards waits for the processes that there are."""
 SLACK_S = 5.0
 STARTS_S = 30.0
 """How long processes that were started again may take to join."""
@@ -196,11 +199,15 @@ class Scene:
             done = performer.perform(stop)
             remark("waiting until the group is as it was")
             heal_s = (2 * settings.session_timeout_ms + settings.revocation_timeout_ms) / 1000 + STARTS_S
-            try:
-                self.look(heal_s, hurry)
-            except CobalanceError as error:
-                return done, str(error)
-        return done, ""
+            until = time.monotonic() + heal_s
+            while True:
+                try:
+                    self.look(LOOK_S, hurry)
+                except CobalanceError as error:  # a process may be started later, once its predecessor has ended
+                    if time.monotonic() >= until or hurry.is_set():
+                        return done, str(error)
+                else:
+                    return done, ""
 
 
 def _show(plan: Plan, settings: GroupSettings, stage: ReplayStage, *, json: bool) -> int:
