@@ -28,6 +28,7 @@ from cobalance.rabbitmq.partition.core import PartitionCore
 from cobalance.rabbitmq.partition.delivery import Delivery, QueueTenure
 from cobalance.rabbitmq.partition.replies import Drafts, Reply
 from cobalance.rabbitmq.partition.returned import Returned
+from cobalance.rabbitmq.partition.standstill import Standstill
 from cobalance.rabbitmq.partition.states import PartitionEvent, PartitionState
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.containment import contained, failure_of, unreadable
@@ -351,6 +352,18 @@ class PartitionConsumer:
         words = "RabbitMQ cancelled the consumer; was the queue deleted?"
         self._handle(self._core.give_up, channel_lost(self.queue.name, words))
 
+    def _arrived(self) -> int | None:
+        with self._lock:
+            is_idle = self._core.state is PartitionState.CONSUMING and self._core.backlog.is_quiet
+            return self._core.acks.delivered if is_idle else None
+
+    @contained
+    def _stands_still(self, ready: int) -> None:
+        words = (
+            f"RabbitMQ sends nothing, though {ready} messages are ready; was the queue deleted and made anew at once?"
+        )
+        self._handle(self._core.give_up, channel_lost(self.queue.name, words))
+
     def broken(self, error: Exception) -> None:
         """One of its methods, or a function called by it, has raised this error on the I/O thread."""
         self._handle(self._core.give_up, failure_of(error, self.queue.name))
@@ -400,6 +413,8 @@ class PartitionConsumer:
             if self.queue.kind == "quorum":
                 around = self._message, self._connection.call_later
                 self._returned = Returned(self._channel, self.queue.name, self._prefetch, tag, *around)
+                around_it = self._connection.call_later, self._arrived, self._stands_still
+                Standstill(self._channel, self.queue.name, *around_it).look_later()
             prove_and_subscribe(
                 *(self._channel, self.queue, self._message, self._subscribed),
                 prefetch=self._prefetch,
