@@ -16,7 +16,7 @@ from tests.consumers import Place, channel, new_topic, until
 from tests.names import unique
 from tests.operate.described import group
 
-from cobalance import Delivery, GroupAdmin, Topic, servers
+from cobalance import ConsumerGroup, Delivery, GroupAdmin, Topic, servers
 from cobalance.journal import JournalEntry
 from cobalance.operate import Finding
 from cobalance.operate.doctor import (
@@ -30,6 +30,7 @@ from cobalance.operate.doctor import (
     _replicas,
     _stale,
 )
+from cobalance.rabbitmq.model.topic import QueueType
 from cobalance.rabbitmq.topics.broker import queue_states
 from cobalance.servers.ports import free_port
 
@@ -62,6 +63,20 @@ async def test_all_is_well(
     }
     assert found[here.group, "guards"].level == "ok"
     assert found[here.group, "members"].message == "Stable, 1 members"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("queue_type", "may_have_lost"), [("classic", False), ("quorum", False), ("stream", True)])
+async def test_whose_offsets_may_be_lost(
+    redis_url: str, amqp_url: str, queue_type: QueueType, may_have_lost: bool
+) -> None:
+    """A group that its first member made, as it would after Redis has lost everything. Work queues have no offsets."""
+    name = unique("new")
+    with new_topic(amqp_url, 2, queue_type) as topic, GroupAdmin(redis_url, amqp_url=amqp_url) as admin:
+        async with ConsumerGroup(name, topic, lambda _: None, amqp_url=amqp_url, redis_url=redis_url) as group:
+            await group.wait_held(*topic.queue_names)
+            found = by_check(await anyio.to_thread.run_sync(admin.examine, name))
+    assert ((name, "offsets") in found) == may_have_lost
 
 
 @pytest.mark.anyio

@@ -19,7 +19,7 @@ from cobalance.operate.group_snapshot import read_snapshot
 from cobalance.rabbitmq.model.queues import Guard
 from cobalance.rabbitmq.topics.broker import queue_states
 from cobalance.rabbitmq.topics.management import connection_names
-from cobalance.rabbitmq.topics.permissions import look_at_queues, missing_for_wills
+from cobalance.rabbitmq.topics.permissions import SeenQueues, look_at_queues, missing_for_wills
 from cobalance.rabbitmq.wire.address import is_memory
 
 if TYPE_CHECKING:
@@ -178,7 +178,8 @@ class Doctor:
         yield _heartbeats(group, newest)
         yield _forced(group, newest)
         yield from _partitions(group)
-        if not group.offsets_known:
+        seen = self._look_at_queues(group)
+        if not group.offsets_known and _may_have_offsets(group, seen):
             yield _group(
                 group,
                 "offsets",
@@ -186,7 +187,7 @@ class Doctor:
                 "committed offsets may have been lost with Redis's data",
                 f"check where its streams stand, then: cobalance group trust-offsets {name}",
             )
-        yield from self._guards(group)
+        yield from _guards(group, seen)
 
     def _newest(self, name: str) -> Sequence[JournalEntry]:
         """The newest entries: the ids of a stream begin with its time, of which only the order counts."""
@@ -197,27 +198,37 @@ class Doctor:
                 del entries[:ENTRIES_LOOKED_AT]
         return entries[-ENTRIES_LOOKED_AT:]
 
-    def _guards(self, group: GroupDescription) -> Iterator[Finding]:
+    def _look_at_queues(self, group: GroupDescription) -> SeenQueues:
         names = [it.name for it in group.resources if it.backlog.lag is not None][:QUEUES_LOOKED_AT]
-        if not names:
-            return
-        seen = look_at_queues(self.broker.amqp_url, names)
-        if seen.missing:
-            message = f"its user may not {', '.join(f'{what} {name}' for name, what in sorted(seen.missing.items()))}"
-            advice = "rabbitmqctl set_permissions: members need configure and read on their queues, unless they log in as another user"
-            yield _group(group, "permissions", "error", message, advice)
-        queues = [it for it in seen.readable if it.kind != "stream"]
-        unguarded = sorted(it.name for it in queues if it.guard is Guard.NONE)
-        if unguarded:
-            yield _group(
-                group,
-                "guards",
-                "warning",
-                f"RabbitMQ serves two consumers at a time of {', '.join(unguarded)}",
-                "declare quorum queues with x-single-active-consumer, so that a frozen holder cannot overlap with the next one",
-            )
-        elif queues:
-            yield _group(group, "guards", "ok", f"RabbitMQ guards the {len(queues)} queues looked at")
+        return look_at_queues(self.broker.amqp_url, names) if names else SeenQueues([], {})
+
+
+def _may_have_offsets(group: GroupDescription, seen: SeenQueues) -> bool:
+    """Work queues have none."""
+    return (
+        any(it.committed is not None or it.backlog.lag is None for it in group.resources)
+        or bool(seen.missing)
+        or any(it.kind == "stream" for it in seen.readable)
+    )
+
+
+def _guards(group: GroupDescription, seen: SeenQueues) -> Iterator[Finding]:
+    if seen.missing:
+        message = f"its user may not {', '.join(f'{what} {name}' for name, what in sorted(seen.missing.items()))}"
+        advice = "rabbitmqctl set_permissions: members need configure and read on their queues, unless they log in as another user"
+        yield _group(group, "permissions", "error", message, advice)
+    queues = [it for it in seen.readable if it.kind != "stream"]
+    unguarded = sorted(it.name for it in queues if it.guard is Guard.NONE)
+    if unguarded:
+        yield _group(
+            group,
+            "guards",
+            "warning",
+            f"RabbitMQ serves two consumers at a time of {', '.join(unguarded)}",
+            "declare quorum queues with x-single-active-consumer, so that a frozen holder cannot overlap with the next one",
+        )
+    elif queues:
+        yield _group(group, "guards", "ok", f"RabbitMQ guards the {len(queues)} queues looked at")
 
 
 def _finding(subject: str, check: str, level: Level, message: str, advice: str | None = None) -> Finding:
