@@ -132,9 +132,10 @@ def _given_back(was: Records, request: Request, outcome: Effect, now: Records) -
     """Handover: a member that gave up unfinished work is not chosen again for a while, unless it is alone."""
     del request
     active = _takers(was) & _takers(now)
+    given_up = {entry["resource"] for entry in outcome.journal if entry["kind"] == "abandoned"}  # by its last holder
     for entry in outcome.journal:
         record = was.resources.get(entry.get("resource", ""))
-        if entry["kind"] != "granted" or record is None:
+        if entry["kind"] != "granted" or record is None or entry["resource"] in given_up:
             continue
         giver, _, until = record.avoid.partition("@")
         others = {it for it in active - {giver} if now.can_work(it, entry["resource"])}
