@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _weakrefset
 import dis
 import sys
 import threading
@@ -32,8 +31,6 @@ class Interruption:
     def __call__(self, frame: FrameType, event: str, _: object) -> Any:
         """As `sys.settrace` wants it."""
         if frame.f_code.co_filename == threading.__file__ and not self._in_threading:
-            return None
-        if frame.f_code.co_filename == _weakrefset.__file__:  # Python swallows what its callbacks raise
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "return":
