@@ -112,9 +112,7 @@ class Ownership:
         if kind in ("added", "removing"):
             it.removing = kind == "removing"
         elif kind in BEGINNINGS:
-            if (
-                kind == "granted"
-            ):  # never while the group recovers; and one that an operator created has nothing to recover
+            if kind == "granted":  # never before it has recovered; one that an operator created has nothing to recover
                 self.recovering = False
             self._own(name, it, entry, now)
         elif kind == "revoking":

@@ -132,12 +132,14 @@ def _given_back(was: Records, request: Request, outcome: Effect, now: Records) -
     """Handover: a member that gave up unfinished work is not chosen again for a while, unless it is alone."""
     del request
     active = _takers(was) & _takers(now)
-    given_up = {entry["resource"] for entry in outcome.journal if entry["kind"] == "abandoned"}  # by its last holder
+    last_givers = {entry["resource"]: entry["member"] for entry in outcome.journal if entry["kind"] == "abandoned"}
     for entry in outcome.journal:
         record = was.resources.get(entry.get("resource", ""))
-        if entry["kind"] != "granted" or record is None or entry["resource"] in given_up:
+        if entry["kind"] != "granted" or record is None:
             continue
         giver, _, until = record.avoid.partition("@")
+        if last_givers.get(entry["resource"], giver) != giver:  # another has given it up since
+            continue
         others = {it for it in active - {giver} if now.can_work(it, entry["resource"])}
         if giver == entry["member"] and int(until.partition("@")[0] or "0") > GROUP_MS and others:
             return f"{entry['resource']} goes back to {giver}, who gave it up"

@@ -208,7 +208,7 @@ def _when_consuming(consuming: threading.Event) -> Callable[[PartitionEvent], No
 
 
 def _members(stage: Stage) -> dict[str, tuple[float, ...]]:
-    """Several members share the partitions, handle messages of a known length one at a time, and leave."""
+    """Members share the partitions and handle messages of a known length one at a time; then others come and go."""
     with stage.beside(f"{stage.job.group}-members") as measured:
         measured.coordinator.create(stage.job.settings)
         hosts = [f"measured{number}" for number in range(MEMBERS)]

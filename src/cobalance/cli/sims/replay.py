@@ -39,8 +39,9 @@ CODES: dict[ReplayOutcome, int] = {"as predicted": OK, "otherwise": REFUSED, "un
 
 LAG_EVERY_S = 2.0
 MORE_EXPIRIES = 5
-LOOK_S = 3.0
-"""How long one look at the group afterwards waits for the processes that there are."""
+LOOK_S, AGAIN_S = 3.0, 0.5
+"""How long one look at the group afterwards waits for the processes that there are, and the pause before the next."""
+
 SLACK_S = 5.0
 STARTS_S = 30.0
 """How long processes that were started again may take to join."""
@@ -204,7 +205,7 @@ class Scene:
                 try:
                     self.look(LOOK_S, hurry)
                 except CobalanceError as error:  # a process may be started later, once its predecessor has ended
-                    if time.monotonic() >= until or hurry.is_set():
+                    if time.monotonic() >= until or hurry.wait(AGAIN_S):
                         return done, str(error)
                 else:
                     return done, ""

@@ -411,10 +411,11 @@ class PartitionConsumer:
             self._channel.add_on_cancel_callback(self._cancelled)
             tag = f"cobalance.{self.tenure.token}"
             if self.queue.kind == "quorum":
-                around = self._message, self._connection.call_later
-                self._returned = Returned(self._channel, self.queue.name, self._prefetch, tag, *around)
-                around_it = self._connection.call_later, self._arrived, self._stands_still
-                Standstill(self._channel, self.queue.name, *around_it).look_later()
+                call_later = self._connection.call_later
+                given = self._prefetch, tag, self._message, call_later
+                self._returned = Returned(self._channel, self.queue.name, *given)
+                calls = call_later, self._arrived, self._stands_still
+                Standstill(self._channel, self.queue.name, *calls).look_later()
             prove_and_subscribe(
                 *(self._channel, self.queue, self._message, self._subscribed),
                 prefetch=self._prefetch,
