@@ -11,6 +11,7 @@ import statistics
 import threading
 import time
 import uuid
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -23,12 +24,14 @@ from cobalance.rabbitmq.topics.deletion import delete_topic
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.pika_internals import bare_close
 from cobalance.settings import GroupSettings
-from proof.bench.figures import Figure, compare
+from proof.bench.figures import Figure, alone, compare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from cobalance.group.group import Group
     from cobalance.rabbitmq.consume.handlers import Handler
+    from cobalance.rabbitmq.consume.metering import Call, Status, Step
     from cobalance.rabbitmq.model.queues import Queue
     from cobalance.rabbitmq.partition.delivery import Delivery
 
@@ -46,13 +49,26 @@ class Handovers:
         self._topic = Topic(f"bench-{uuid.uuid4().hex[:8]}", PARTITIONS)
 
     def figures(self, rounds: int) -> list[Figure]:
-        """The gap of a planned handover."""
+        """The gap of a planned handover, and where its time goes."""
         try:
             name = "handover gap ÷ raw Channel.Close takeover"
             detail = f"medians of {PARTITIONS // 2} handovers a round, from a backlog, prefetch {PREFETCH}"
-            return [compare(name, "ms", self.ours, self.raw, rounds=rounds, most=3.0, detail=detail)]
+            gap = compare(name, "ms", self.ours, self.raw, rounds=rounds, most=3.0, detail=detail)
+            return [gap, *self.steps(rounds)]
         finally:
             delete_topic(self._amqp_url, self._topic.name, force=True)
+
+    def steps(self, rounds: int) -> list[Figure]:
+        """How long each step takes; with a meter that hears of them, so in rounds of their own."""
+        took = defaultdict[str, list[float]](list)
+        for _ in range(rounds):
+            self._fill()
+            steps = Steps()
+            anyio.run(self._join_a_second_member, steps)
+            for name, ms in steps.took_ms():
+                took[name].append(ms)
+        detail = f"median of {rounds * PARTITIONS // 2} handovers, {PARTITIONS // 2} at a time"
+        return [alone(f"handover, {name}", "ms", statistics.median(ms), detail=detail) for name, ms in took.items()]
 
     def _fill(self) -> None:
         create_topic(self._amqp_url, self._topic)
@@ -66,7 +82,7 @@ class Handovers:
         self._fill()
         return anyio.run(self._join_a_second_member)
 
-    async def _join_a_second_member(self) -> float:
+    async def _join_a_second_member(self, steps: Steps | None = None) -> float:
         name = f"bench-{uuid.uuid4().hex[:8]}"
         last: dict[str, int] = {}
         gaps_ms: dict[str, float] = {}
@@ -75,10 +91,15 @@ class Handovers:
         async def handle_old(delivery: Delivery) -> None:
             await anyio.sleep(0.001)
             last[delivery.queue] = time.monotonic_ns()
+            if steps is not None:
+                steps.note(delivery.queue, "last", last[delivery.queue])
 
         async def handle_new(delivery: Delivery) -> None:
             if delivery.queue not in gaps_ms:
-                gaps_ms[delivery.queue] = (time.monotonic_ns() - last[delivery.queue]) / 1e6
+                begun = time.monotonic_ns()
+                gaps_ms[delivery.queue] = (begun - last[delivery.queue]) / 1e6
+                if steps is not None:
+                    steps.note(delivery.queue, "first", begun)
             await anyio.sleep(0.001)
             if len(gaps_ms) == PARTITIONS // 2:
                 moved.set()
@@ -92,6 +113,7 @@ class Handovers:
                 redis_url=self._redis_url,
                 settings=SETTINGS,
                 prefetch=PREFETCH,
+                metrics=steps,
             )
 
         async with member(handle_old) as old:
@@ -110,6 +132,45 @@ class Handovers:
         old.close()
         new.close()
         return statistics.median(gaps_ms)
+
+
+class Steps:
+    """A meter that notes when each step of a handover was taken: the last time, until the heir's first message begins."""
+
+    NAMES = (
+        ("its last message ended → closed: drain, acks, Channel.Close", "last", "ended"),
+        ("closed → granted: release, hint, the heir's call", "ended", "granted"),
+        ("granted → subscribed: event loop, channel, guard", "granted", "consuming"),
+        ("subscribed → its first message begins", "consuming", "first"),
+    )
+
+    def __init__(self) -> None:
+        self._at = defaultdict[str, dict[str, int]](dict)
+
+    def note(self, queue: str, what: str, at_ns: int) -> None:
+        """It happened to this queue at that time."""
+        if "first" not in self._at[queue]:
+            self._at[queue][what] = at_ns
+
+    def took_ms(self) -> Iterator[tuple[str, float]]:
+        """Step and duration, for each queue that was handed over."""
+        for at in self._at.values():
+            if "first" in at:
+                for name, begin, end in self.NAMES:
+                    yield name, (at[end] - at[begin]) / 1e6
+
+    def moved(self, group: str, queue: str, token: int, step: Step) -> None:
+        """What becomes of a tenure."""
+        del group, token
+        self.note(queue, step, time.monotonic_ns())
+
+    def attach(self, group: Group) -> None: ...
+
+    def begun(self, call: Call) -> None: ...
+
+    def ended(self, call: Call, scope: None) -> None: ...
+
+    def settled(self, group: str, delivery: Delivery, status: Status) -> None: ...
 
 
 def _take_over(queue: Queue, old: BrokerConnection, new: BrokerConnection) -> float:
