@@ -73,7 +73,7 @@ class Consuming:
         try:
             return [
                 compare(f"consumed ÷ {name}", "messages/s", self.ours, peer, rounds=rounds, least=goal, detail=detail)
-                for name, peer, goal in (("raw pika", self.raw_pika, 0.9), ("aio-pika iterator", self.aio_pika, 2.0))
+                for name, peer, goal in (("raw pika", self.raw_pika, 0.95), ("aio-pika iterator", self.aio_pika, 2.5))
             ]
         finally:
             delete_topic(self._amqp_url, self._topic.name, force=True)
