@@ -41,6 +41,7 @@ BACKOFF_S = Backoff(0.05, 2.0)
 """Pauses between attempts to restore a lost connection."""
 
 NO_ANSWER = "no answer in time"
+NACKED = "it answered with a nack: one of the queues was full, or failed, and others may have it"
 
 AFFECTED = "3."
 """How the versions begin that confuse these numbers; the README of `streams` has the source."""
@@ -430,7 +431,7 @@ class ConfirmChannel:
             if returned is not None and not nacked:
                 self._returned_messages.add(message, returned)
             else:
-                self._settle(message, refused(message, "it answered with a nack") if nacked else None)
+                self._settle(message, unconfirmed(message, NACKED) if nacked else None)
 
         lane.confirms.settle(frame.method.delivery_tag, multiple=frame.method.multiple, settle=settle)
         self._look_for_layout()
