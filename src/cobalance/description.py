@@ -107,6 +107,11 @@ class MemberDescription:
     """How many messages it has acknowledged so far, dead-lettered ones included. None if it has not said so; always to
     ``describe``, which asks Redis only.
     """
+    occupied_ms: int | None = None
+    """For how long, altogether, it could not have done more: 1,000 a second is all that it can do, and handlers that run in
+    half of the places that there are take 500. None if it does not say so, as for messages that are acknowledged by hand;
+    and as for `handled`.
+    """
 
     @property
     def host(self) -> str:

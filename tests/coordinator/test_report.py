@@ -95,3 +95,11 @@ def test_work_that_is_no_messages_is_unknown() -> None:
     report = InFlightReport.read("5 ")
     assert report is not None
     assert report.of("r") is None
+
+
+def test_what_a_member_says_of_its_work() -> None:
+    """How much it has done, and for how long that took all that it can do; or the first only, or neither."""
+    for counts in ((), (12,), (12, 340)):
+        report = InFlightReport.read("5 " + written([], *counts))
+        assert report is not None
+        assert (report.handled, report.occupied_ms) == (*counts, None, None)[:2]

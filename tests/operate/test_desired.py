@@ -48,10 +48,11 @@ class World:
 
     def __init__(self, members: int = 1, partitions: int = 12, each_per_s: float = 10) -> None:
         self.members, self.partitions, self.each_per_s = members, partitions, each_per_s
-        self.at_s, self.lag, self.handled = 0.0, 0.0, 0.0
+        self.at_s, self.lag, self.handled, self.occupied_ms = 0.0, 0.0, 0.0, 0.0
         self.scaling = Scaling(SETTINGS)
 
-    def pass_time(self, came_per_s: float, s: int = 5) -> Desired:
+    def pass_time(self, came_per_s: float, s: int = 5, share: float | None = None) -> Desired:
+        """`share` is how much of its time a member says that its work takes; None if it says nothing."""
         able = self.each_per_s * self.members * s
         done = min(able, self.lag + came_per_s * s)
         self.lag += came_per_s * s - done
@@ -59,7 +60,11 @@ class World:
         self.at_s += s
         waiting, rest = divmod(round(self.lag), self.partitions)
         lags: list[int | None] = [waiting + (n < rest) for n in range(self.partitions)]
-        return self.scaling.judge(described(self.at_s, self.members, lags, round(self.handled)))
+        self.occupied_ms += 1_000 * s * (share or 0)
+        occupied = None if share is None else round(self.occupied_ms)
+        return self.scaling.judge(
+            described(self.at_s, self.members, lags, round(self.handled), occupied_ms=occupied),
+        )
 
 
 def test_more_only_once_that_has_lasted() -> None:
@@ -96,6 +101,45 @@ def test_messages_in_flight_are_no_sign_of_work_throughout() -> None:
     assert found[-1].per_member_per_s == 10.0
     assert {it.needed for it in found[20:]} == {4}
     assert found[-1].members == 4
+
+
+def test_what_a_member_can_do_is_known_before_any_burst() -> None:
+    """A group that keeps up all the time says how much of their time that takes its members: it has too many."""
+    world = World(members=6, each_per_s=200)
+    found = [world.pass_time(138, share=0.115) for _ in range(62)][-1]
+    assert found.per_member_per_s == pytest.approx(200, rel=0.01)
+    assert (found.needed, found.members) == (1, 1)
+
+
+def test_without_it_only_what_was_done_is_known() -> None:
+    """Members that acknowledge by hand do not say how much of their time that takes: none is too many."""
+    world = World(members=6, each_per_s=200)
+    found = [world.pass_time(138) for _ in range(62)][-1]
+    assert (found.per_member_per_s, found.members) == (23.0, 6)
+
+
+def test_a_share_that_is_full_before_it_is_1() -> None:
+    """What members wait for besides is found in the first burst, and goes on to count after it; until they get more
+    done than that.
+    """
+    world = World(members=2, each_per_s=20)
+    assert [world.pass_time(10, share=0.05) for _ in range(20)][-1].per_member_per_s == pytest.approx(100, rel=0.01)
+    assert [world.pass_time(200, share=0.2) for _ in range(30)][-1].per_member_per_s == pytest.approx(20, rel=0.01)
+    world.lag = 0
+    calm = [world.pass_time(10, share=0.05) for _ in range(40)][-1]
+    assert calm.per_member_per_s == pytest.approx(20, rel=0.1)
+    world.each_per_s = 60
+    assert [world.pass_time(100, share=0.5) for _ in range(40)][-1].per_member_per_s == pytest.approx(50, rel=0.05)
+    assert [world.pass_time(10, share=0.05) for _ in range(40)][-1].per_member_per_s == pytest.approx(50, rel=0.05)
+
+
+def test_few_messages_tell_nothing() -> None:
+    """One a minute, of which one took a moment: only ten of them say how long they take."""
+    world = World(members=2)
+    found = [world.pass_time(1 / 60, share=0.01) for _ in range(60)]
+    assert found[-1].per_member_per_s == 0.2  # of the five seconds with one
+    found = [world.pass_time(1 / 60, share=0.01) for _ in range(90)]
+    assert found[-1].per_member_per_s == pytest.approx(1 / 120 / 0.01, rel=0.15)
 
 
 def test_fewer_only_once_that_has_lasted_longer() -> None:
@@ -290,3 +334,36 @@ async def test_messages_are_counted_and_not_runs_of_handlers(here: Place, topic:
             here.publish(topic, 5)
             await until(lambda: handled() == [14])
     assert tries[b"5"] > 2
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("here", ["redis"], indirect=True)
+@pytest.mark.parametrize("side_by_side", [False, True])
+async def test_what_a_member_could_do_is_measured(here: Place, topic: Topic, *, side_by_side: bool) -> None:
+    """In three seconds, handlers that wait for 50 ms get 24 messages done, one after the other in each of two
+    partitions, or by key in 16 places: a member could do 40, or 320 a second.
+    """
+    took_s = list[float]()
+
+    async def handle(_: Delivery) -> None:
+        begun = anyio.current_time()
+        await anyio.sleep(0.05)
+        took_s.append(anyio.current_time() - begun)
+
+    options: dict[str, Any] = {"order": "key", "concurrency": 16, "key": lambda it: it.body} if side_by_side else {}
+    with GroupAdmin(here.redis_url, amqp_url=here.amqp_url) as admin:
+        async with here.member(topic, handle, **options) as one:
+            await one.wait_held(*topic.queue_names)
+            places = 16 if side_by_side else len(topic.queue_names)
+            scaling = Scaling(SETTINGS)
+            await until(lambda: scaling.judge(admin.snapshot(here.group)).lag == 0)
+            at_ms = admin.snapshot(here.group).at_ms
+            for n in range(24):
+                here.publish(topic, n, partition=n % len(topic.queue_names))
+            await until(lambda: len(took_s) == 24 and admin.snapshot(here.group).at_ms > at_ms + 3_000)
+            await until(lambda: scaling.judge(admin.snapshot(here.group)).done_per_s == pytest.approx(8, rel=0.5))
+            found = scaling.judge(admin.snapshot(here.group))
+    assert found.per_member_per_s is not None
+    assert found.done_per_s is not None
+    assert found.per_member_per_s > 2 * found.done_per_s
+    assert found.per_member_per_s < 1.1 * places * 24 / sum(took_s)

@@ -68,6 +68,7 @@ def test_the_products_rule_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     last = asked[-1]
     assert (last.state, len(last.members), len(last.resources)) == ("Stable", 3, 24)
     assert sum(it.handled for it in last.members) == pytest.approx(found.messages, rel=0.05)
+    assert all(it.occupied_ms == pytest.approx(100 * it.handled, abs=100) for it in last.members)
     assert {it.owner for it in last.resources} == {it.id for it in last.members}
     assert last.at_ms - asked[0].at_ms == pytest.approx(HOUR_MS / 6 - 15_000, abs=15_000)  # time left out included
 

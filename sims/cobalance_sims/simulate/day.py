@@ -1,9 +1,9 @@
 """A day of a group whose load has a daily curve, with an autoscaler and without.
 
 The autoscaler is :class:`cobalance.operate.Scaling`, as the exporter and KEDA ask it. It is shown what ``describe``
-reads of the simulated Redis, with the lag of the simulated queues and what each member has acknowledged. Members are
-production sessions, which join, take over, hand over and leave. The load is the same for each way to choose their
-number: it depends on the seed and the time of day alone.
+reads of the simulated Redis, with the lag of the simulated queues, what each member has acknowledged, and how much of its
+time that took. Members are production sessions, which join, take over, hand over and leave. The load is the same for each
+way to choose their number: it depends on the seed and the time of day alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from cobalance.description import Backlog, GroupDescription
+from cobalance.description import Backlog, GroupDescription, MemberDescription
 from cobalance.errors import UsageError
 from cobalance.operate.desired import Scaling, ScalingSettings
 from cobalance.settings import GroupSettings
@@ -245,14 +245,16 @@ class _Playing:
         return attrs.evolve(
             found,
             at_ms=found.at_ms + world.clock.skipped,
-            members=tuple(
-                attrs.evolve(it, handled=int(queues.done_by.get(it.id.rpartition(".")[0], 0.0))) for it in found.members
-            ),
+            members=tuple(self._reported(it) for it in found.members),
             resources=tuple(
                 attrs.evolve(it, backlog=Backlog(lag=int(queues.queues[it.name].waiting) + flights(it.name)))
                 for it in found.resources
             ),
         )
+
+    def _reported(self, member: MemberDescription) -> MemberDescription:
+        done = self._queues.done_by.get(member.id.rpartition(".")[0], 0.0)
+        return attrs.evolve(member, handled=int(done), occupied_ms=int(1_000 * done / self._day.each_per_s))
 
     def _in_flight(self) -> Callable[[str], int]:
         """What a handler has at this moment although nothing waits: as much as comes in while it is at one."""

@@ -64,8 +64,9 @@ def desired_members(
 ) -> None:
     """Measure for a while how many members a group needs.
 
-    NEEDED is how many would do for what came in meanwhile, and for what waits within --drain-within: by the throughput
-    of those members that had work throughout. It is never more than there are partitions. What is not known is "-".
+    NEEDED is how many would do for what came in meanwhile, and for what waits within --drain-within: by what those
+    members got done that had work throughout, else by the share of their time that this takes. It is never more than
+    there are partitions. What is not known is "-".
 
     `cobalance metrics` answers the same for autoscalers, who ask again and again; there, the number goes up and down
     only after --scale-out-after and --scale-in-after.
@@ -86,7 +87,7 @@ def desired_members(
         _rate(found.in_per_s), _rate(found.done_per_s), _rate(found.per_member_per_s),
     )  # fmt: skip
     print_table(
-        ("GROUP", "#MEMBERS", "NEEDED", "#PARTITIONS", "LAG", "WAITING", "IN/S", "DONE/S", "DONE/S-BY-MEMBER"), [cells]
+        ("GROUP", "#MEMBERS", "NEEDED", "#PARTITIONS", "LAG", "WAITING", "IN/S", "DONE/S", "CAN-DO/S-EACH"), [cells]
     )
 
 

@@ -34,6 +34,8 @@ class InFlightReport:
     """Whether held resources that are not listed have nothing in flight."""
     handled: int | None = None
     """How many messages it has acknowledged so far; None if it does not say."""
+    occupied_ms: int | None = None
+    """For how long that has taken all that it can do; None if it does not say."""
 
     def of(self, resource: str) -> InFlight | None:
         """The messages of one resource in flight; None if unknown."""
@@ -56,13 +58,14 @@ class InFlightReport:
             return cls(int(at), None)
         it = iter(words[1:])
         told = {name: InFlight(int(messages), int(oldest)) for name, messages, oldest in zip(it, it, it, strict=True)}
-        kind, _, handled = words[0].partition("/")
-        return cls(int(at), told, kind == "all", int(handled) if handled else None)
+        kind, *counts = words[0].split("/")
+        return cls(int(at), told, kind == "all", *map(int, counts))
 
 
-def written(found: Iterable[tuple[str, InFlight]], handled: int | None = None) -> str:
+def written(found: Iterable[tuple[str, InFlight]], *counts: int) -> str:
+    """Counts are what it has handled, and for how long that occupied it, as far as it says so."""
     some = sorted(((name, it) for name, it in found if it.messages), key=lambda named: -named[1].oldest_ms)
-    words = [("all" if len(some) <= MOST_TOLD else "oldest") + ("" if handled is None else f"/{handled}")]
+    words = ["/".join(["all" if len(some) <= MOST_TOLD else "oldest", *map(str, counts)])]
     for name, it in some[:MOST_TOLD]:
         words += [name, str(it.messages), str(it.oldest_ms)]
     return " ".join(words)

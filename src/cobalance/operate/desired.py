@@ -1,10 +1,16 @@
 """How many members a group should have: from the throughput measured per member, and from how long messages wait.
 
 What comes in is what got done plus what the lag rose by; both are counted, nothing is extrapolated. A member's
-throughput counts as the most that it can do where it had work throughout: each of its partitions had lag at both ends of
-the interval, and at its beginning it had no less than it got done in it. Messages in flight are lag, too, so a member
-that is never short of time may be seen with some at every look. Until that has happened, the best throughput so far is
-what it can do at least. What is needed is then what comes in, and the lag within `drain_within_ms`, divided by that.
+throughput is the most that it can do where it had work throughout: each of its partitions had lag at both ends of the
+interval, and at its beginning it had no less than it got done in it. Messages in flight are lag, too, so a member that is
+never short of time may be seen with some at every look.
+
+Otherwise it is what got done, divided by the share of their time that members say it took them (`occupied_ms`). That
+leaves out what they wait for besides their handlers, such as a small prefetch, or what is slower under load. So where
+they had work throughout, it is noted at which share they were full, and that is what counts until they get more done
+than that. Where members say nothing of their time, the best throughput so far is what they can do at least.
+
+What is needed is then what comes in, and the lag within `drain_within_ms`, divided by that.
 
 Hysteresis, so that no number goes up and down with every burst: more members only once they would have been needed for
 `out_after_ms` without a break, and then as few as that takes; fewer only once they would have done for `in_after_ms`,
@@ -36,6 +42,9 @@ LEAST_INTERVAL_MS = 1_000
 
 LONGEST_INTERVAL_MS = 60_000
 """Between two samples, so that what was needed meanwhile is taken as known."""
+
+LEAST_MESSAGES = 10
+"""To tell how long they take."""
 
 DAY_MS = 86_400_000
 
@@ -79,7 +88,9 @@ class Desired:
     done_per_s: float | None
     """Messages that were acknowledged."""
     per_member_per_s: float | None
-    """What one member gets done that has work throughout, or at least: the last that was measured."""
+    """What one member can do: measured where it had work throughout, else by the share of its time that its work takes;
+    or, where that is not known, what it can do at least.
+    """
     reason: str
 
 
@@ -89,6 +100,8 @@ class _Sample:
     lag: int | None
     handled: dict[str, int | None]
     """Member at work → how many messages it has acknowledged."""
+    occupied: dict[str, int | None]
+    """Member at work → for how long that has taken all that it can do, in ms."""
     busy: dict[str, tuple[str, ...]]
     """Member → what it holds, if there is lag in each of them."""
     waiting: dict[str, int]
@@ -107,6 +120,10 @@ class Scaling:
         self._waiting_since: int | None = None
         self._looked_ms: int | None = None
         self._per_member_per_s: float | None = None
+        self._done = self._occupied_ms = 0.0
+        """Of members that say both; what is older than the window counts half, and so on."""
+        self._full = 1.0
+        """The share of its time that a member's work takes when it cannot do more."""
         self._present = self._wanted = 0
 
     def judge(self, group: GroupDescription) -> Desired:
@@ -151,14 +168,26 @@ class Scaling:
             self._waiting_since = None
         elif self._waiting_since is None:
             self._waiting_since = sample.at_ms
+        least, able = _least_rate(before, sample), self._able_per_s(before, sample)
         rates = [rate for a, b in pairwise(self._samples) for rate in _saturated_rates(a, b)]
         if rates:
             self._per_member_per_s = median(rates)
-        else:
-            done, took_ms = _handled_between(before, sample), sample.at_ms - before.at_ms
-            if done and sample.handled.keys() == before.handled.keys():
-                least = 1_000 * done / took_ms / len(sample.handled)
-                self._per_member_per_s = max(self._per_member_per_s or 0.0, least)
+            self._full = 1.0 if able is None else min(1.0, self._per_member_per_s / able)
+        elif able is not None:
+            self._full = min(1.0, max(self._full, least / able))
+            self._per_member_per_s = max(least, able * self._full)
+        elif least:
+            self._per_member_per_s = max(self._per_member_per_s or 0.0, least)
+
+    def _able_per_s(self, before: _Sample, sample: _Sample) -> float | None:
+        """What a member could do if its work might take all of its time; None if that is not known."""
+        done, occupied_ms = _occupied_between(before, sample)
+        kept = 0.5 ** ((sample.at_ms - before.at_ms) / self._settings.window_ms)
+        if self._done * kept < LEAST_MESSAGES:
+            kept = 1.0
+        self._done, self._occupied_ms = self._done * kept + done, self._occupied_ms * kept + occupied_ms
+        is_known = self._done >= LEAST_MESSAGES and self._occupied_ms
+        return 1_000 * self._done / self._occupied_ms if is_known else None
 
     def _forget(self, now_ms: int) -> None:
         settings, samples, needs = self._settings, self._samples, self._needs
@@ -237,6 +266,7 @@ def _sample(group: GroupDescription) -> _Sample:
         at_ms=group.at_ms,
         lag=sum(known) if lags and len(known) == len(lags) else None,
         handled={it.id: it.handled for it in at_work},
+        occupied={it.id: it.occupied_ms for it in at_work},
         busy={it.id: it.resources for it in at_work if it.resources and waiting.keys() >= set(it.resources)},
         waiting={it.id: sum(waiting.get(name, 0) for name in it.resources) for it in at_work},
         awaited=sum(it.state == "graced" and bool(it.capacity) for it in group.members),
@@ -249,6 +279,22 @@ def _handled_between(a: _Sample, b: _Sample) -> int | None:
     if any(before is None or after is None for before, after in both):
         return None
     return sum(max(0, (after or 0) - (before or 0)) for before, after in both)
+
+
+def _least_rate(a: _Sample, b: _Sample) -> float:
+    """Messages a second that each member can do at least; 0 if nothing is known."""
+    done = _handled_between(a, b)
+    return 1_000 * done / (b.at_ms - a.at_ms) / len(b.handled) if done and a.handled.keys() == b.handled.keys() else 0.0
+
+
+def _occupied_between(a: _Sample, b: _Sample) -> tuple[int, int]:
+    """What got done by members that say how long that takes, and for how long (ms) it took all that they can do."""
+    both = [it for it in b.handled if it in a.handled and b.occupied[it] is not None]
+    done, occupied_ms = (
+        sum(max(0, (after[it] or 0) - (before[it] or 0)) for it in both if before[it] is not None)
+        for before, after in ((a.handled, b.handled), (a.occupied, b.occupied))
+    )
+    return done, occupied_ms
 
 
 def _saturated_rates(a: _Sample, b: _Sample) -> list[float]:

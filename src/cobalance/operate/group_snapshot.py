@@ -116,7 +116,9 @@ def _with_backlog(resource: ResourceDescription, backlog: Backlog) -> ResourceDe
 
 
 def _with_handled(member: MemberDescription, report: InFlightReport | None) -> MemberDescription:
-    return member if report is None or report.handled is None else attrs.evolve(member, handled=report.handled)
+    if report is None or report.handled is None:
+        return member
+    return attrs.evolve(member, handled=report.handled, occupied_ms=report.occupied_ms)
 
 
 def _redis(coordinator: Coordinator) -> ServerDescription | None:

@@ -533,7 +533,19 @@ class ConsumerGroup(Streaming):
         held = [it for it in self._roster.everything() if it.current]
         found = [(it.resource, workers.get(it.resource), it.token) for it in held]
         named = ((name, it.in_flight) for name, it, token in found if it and it.tenure.token == token)
-        return written(named, workers.acknowledged)
+        if self.manual:  # what follows a handler's end is unknown
+            return written(named, workers.acknowledged)
+        return written(named, workers.acknowledged, workers.occupied_ms(self._places_of(max(1, len(workers)))))
+
+    def _places_of(self, partitions: int) -> int:
+        """How many handlers can run side by side."""
+        each = 1 if self.batch is None else self.batch.most
+        most = [self._keys.concurrency if self._keys.shared else partitions]
+        if self._room is not None:
+            most.append(self._room.most // each)
+        if self._per_partition is not None:
+            most.append(partitions * (self._per_partition // each))
+        return max(1, min(most))
 
     def prefetch_of(self, queue: Queue) -> int:
         """How many unacknowledged messages RabbitMQ sends ahead."""

@@ -113,6 +113,11 @@ class PartitionWorker:
         with self._lock:
             return self._acknowledged + (0 if self._consumer is None else self._consumer.acknowledged)
 
+    @property
+    def busy_ms(self) -> int:
+        """For how long handlers have run in this tenure; of those side by side, each. Any thread."""
+        return self.tenure.effort.busy_ms + sum(watch.running_ms for watch in self._watches())
+
     # -- on the event loop ---------------------------------------------------------------------------------------------
 
     async def run(self) -> None:

@@ -65,6 +65,12 @@ class Watch:
         return self._since is not None
 
     @property
+    def running_ms(self) -> int:
+        """For how long the handler has run so far; 0 if none does."""
+        since = self._since
+        return 0 if since is None or not self._counts else awake_ms() - since
+
+    @property
     def is_overdue(self) -> bool:
         """Whether the handler has run for longer than ``max_processing_ms``."""
         since = self._since

@@ -1,8 +1,9 @@
-"""The workers of a member's queues, and how many messages the member has acknowledged in all."""
+"""The workers of a member's queues, how many messages the member has acknowledged in all, and how busy that kept it."""
 
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,12 +15,13 @@ else:
 
 
 class Workers(Base):
-    """By queue. A worker that leaves, or is replaced, leaves its count of acknowledged messages behind. Any thread."""
+    """By queue. A worker that leaves, or is replaced, leaves its counts behind. Any thread."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
-        self._before = 0  # acknowledged in tenures that are over
+        self._before = self._busy_before = 0  # acknowledged, and ms of handlers, in tenures that are over
+        self._busy_ms, self._processor_s, self._occupied_ms = 0, time.process_time(), 0.0
 
     def __setitem__(self, queue: str, worker: PartitionWorker) -> None:
         with self._lock:
@@ -37,7 +39,21 @@ class Workers(Base):
         with self._lock:
             return self._before + sum(it.acknowledged for it in self.values())
 
+    def occupied_ms(self, places: int) -> int:
+        """For how long, altogether, it could not have done more, looked at often enough: it had handlers in each of its
+        places, or the process, which runs Python on one processor at a time, had that. It is the longer of the two, as
+        handlers may wait or compute.
+        """
+        with self._lock:
+            busy_ms = self._busy_before + sum(it.busy_ms for it in self.values())
+            processor_s = time.process_time()
+            computed_ms = 1_000 * (processor_s - self._processor_s)
+            self._occupied_ms += max((busy_ms - self._busy_ms) / places, computed_ms)
+            self._busy_ms, self._processor_s = busy_ms, processor_s
+            return round(self._occupied_ms)
+
     def _count(self, queue: str) -> None:
         former = self.get(queue)
         if former is not None:
             self._before += former.acknowledged
+            self._busy_before += former.busy_ms

@@ -1,0 +1,76 @@
+"""What a member says of its work: how many messages it has done, and how much of all that it can do that took."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+from cobalance import Batch, ConsumerGroup
+from cobalance.rabbitmq.consume import workers as module
+from cobalance.rabbitmq.consume.workers import Workers
+
+
+@attrs.define
+class Worker:
+    """As far as it is counted."""
+
+    acknowledged: int = 0
+    busy_ms: int = 0
+
+
+class Processor:
+    """The time that the process has had it."""
+
+    s = 5.0
+
+    def process_time(self) -> float:
+        return self.s
+
+
+@pytest.fixture
+def processor(monkeypatch: pytest.MonkeyPatch) -> Processor:
+    found = Processor()
+    monkeypatch.setattr(module, "time", found)
+    return found
+
+
+def test_handlers_that_wait_take_their_places(processor: Processor) -> None:
+    """Also in tenures that are over, and of a worker that was replaced. What was before the first look counts, too."""
+    workers: Any = Workers()
+    workers["a"], workers["b"] = Worker(3, 400), Worker(4, 200)
+    processor.s += 0.01
+    assert (workers.acknowledged, workers.occupied_ms(places=2)) == (7, 300)
+    del workers["a"]
+    workers["b"] = Worker(1, 50)
+    assert (workers.acknowledged, workers.occupied_ms(places=1)) == (8, 350)
+
+
+def test_handlers_that_compute_take_the_processor(processor: Processor) -> None:
+    """However many of them there are, Python has one at a time. Of each time between two looks the longer one counts."""
+    workers: Any = Workers()
+    workers["a"] = Worker(3, 400)
+    processor.s += 0.3
+    assert workers.occupied_ms(places=4) == 300
+    workers["a"].busy_ms += 800
+    assert workers.occupied_ms(places=4) == 500
+
+
+async def _handle(_: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("options", "places"),
+    [
+        ({}, 12),
+        ({"max_in_flight": 5}, 5),
+        ({"batch": Batch(4, within_ms=1), "max_in_flight": 9}, 2),
+        ({"order": "key"}, 64),
+        ({"order": "key", "concurrency": 300, "max_in_flight_per_partition": 2}, 24),
+        ({"order": "key", "concurrency": 30, "max_in_flight_per_partition": 5, "batch": Batch(4, within_ms=1)}, 12),
+    ],
+)
+def test_how_many_handlers_run_side_by_side(options: Any, places: int) -> None:
+    """One in each partition, or by key as many as were asked for; if there is room for what they are given."""
+    assert ConsumerGroup("g", "orders", _handle, **options)._places_of(12) == places
