@@ -40,6 +40,7 @@ def test_less_than_the_peaks_cost_and_none_of_the_means_lag(compared: dict[str, 
     assert scaled.member_hours < 0.8 * peak.member_hours
     assert scaled.age_max_s < SHORT.scaling.drain_within_ms / 1_000
     assert mean.age_max_s > 3 * scaled.age_max_s
+    assert scaled.least_members <= 2  # by what its members say, before there was any burst
     assert scaled.moves > peak.moves
     assert scaled.changes > 0
     assert peak.changes == mean.changes == 0
@@ -64,7 +65,7 @@ def test_the_products_rule_decides(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Scaling, "judge", always_three)
     found = attrs.evolve(SHORT, length_ms=HOUR_MS // 6).play(seed=1)
-    assert (found.most_members, found.changes) == (3, 1)
+    assert (found.least_members, found.most_members, found.changes) == (3, 8, 1)
     last = asked[-1]
     assert (last.state, len(last.members), len(last.resources)) == ("Stable", 3, 24)
     assert sum(it.handled for it in last.members) == pytest.approx(found.messages, rel=0.05)

@@ -152,7 +152,7 @@ class _Playing:
 
     def __init__(self, day: Day, seed: int, fixed: int | None) -> None:
         self._day, self._fixed, self._weather = day, fixed, Weather(day.unrest, seed)
-        members = fixed or day.members_for(day.per_s(0))
+        members = fixed or day.members_for(day.mean_per_s * day.peak)  # as a deployment that was never scaled
         scenario = Scenario(
             name="day",
             summary="a day",

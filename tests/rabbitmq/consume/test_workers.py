@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -33,6 +34,7 @@ class Processor:
 def processor(monkeypatch: pytest.MonkeyPatch) -> Processor:
     found = Processor()
     monkeypatch.setattr(module, "time", found)
+    monkeypatch.setattr(module, "LIMIT", Path("/nonesuch"))
     return found
 
 
@@ -55,6 +57,21 @@ def test_handlers_that_compute_take_the_processor(processor: Processor) -> None:
     assert workers.occupied_ms(places=4) == 300
     workers["a"].busy_ms += 800
     assert workers.occupied_ms(places=4) == 500
+
+
+@pytest.mark.parametrize(
+    ("limit", "occupied_ms"), [("25000 100000\n", 800), ("400000 100000\n", 200), ("max 100000\n", 200), (None, 200)]
+)
+def test_a_container_may_have_less_than_a_processor(
+    processor: Processor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: str | None, occupied_ms: int
+) -> None:
+    """Then that is all that it can do."""
+    monkeypatch.setattr(module, "LIMIT", tmp_path / "cpu.max")
+    if limit is not None:
+        (tmp_path / "cpu.max").write_text(limit)
+    workers = Workers()
+    processor.s += 0.2
+    assert workers.occupied_ms(places=1) == occupied_ms
 
 
 async def _handle(_: Any) -> None: ...

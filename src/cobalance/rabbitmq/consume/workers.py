@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,6 +15,19 @@ else:
     Base = dict
 
 
+LIMIT = Path("/sys/fs/cgroup/cpu.max")
+"""What a container may have: µs of processors, in each so many µs."""
+
+
+def processor_share() -> float:
+    """How much of one processor the process may have: less than 1 only in a container with such a limit."""
+    try:
+        quota, period = map(int, LIMIT.read_text().split())
+    except (OSError, ValueError):  # there is none
+        return 1.0
+    return min(1.0, quota / period)
+
+
 class Workers(Base):
     """By queue. A worker that leaves, or is replaced, leaves its counts behind. Any thread."""
 
@@ -22,6 +36,7 @@ class Workers(Base):
         self._lock = threading.Lock()
         self._before = self._busy_before = 0  # acknowledged, and ms of handlers, in tenures that are over
         self._busy_ms, self._processor_s, self._occupied_ms = 0, time.process_time(), 0.0
+        self._most = processor_share()
 
     def __setitem__(self, queue: str, worker: PartitionWorker) -> None:
         with self._lock:
@@ -41,13 +56,13 @@ class Workers(Base):
 
     def occupied_ms(self, places: int) -> int:
         """For how long, altogether, it could not have done more, looked at often enough: it had handlers in each of its
-        places, or the process, which runs Python on one processor at a time, had that. It is the longer of the two, as
-        handlers may wait or compute.
+        places, or the process, which runs Python on one processor at a time, had that, or as much as it may have. It is
+        the longer of the two, as handlers may wait or compute.
         """
         with self._lock:
             busy_ms = self._busy_before + sum(it.busy_ms for it in self.values())
             processor_s = time.process_time()
-            computed_ms = 1_000 * (processor_s - self._processor_s)
+            computed_ms = 1_000 * (processor_s - self._processor_s) / self._most
             self._occupied_ms += max((busy_ms - self._busy_ms) / places, computed_ms)
             self._busy_ms, self._processor_s = busy_ms, processor_s
             return round(self._occupied_ms)
