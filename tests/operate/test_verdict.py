@@ -69,6 +69,8 @@ HISTORIES: dict[str, tuple[list[Sample], Verdict | None]] = {
         history({"lag": 0}, {"lag": 1, "in_flight": 0}, standing="unworked"),
         None,
     ),
+    "nobody there, and messages wait, at the first look": (history(*WAITING[:1], standing="unworked"), "STOP"),
+    "messages wait, at the first look": (history(*WAITING[:1]), None),
     "nobody there, and not a queue": (history({}, {}, standing="unworked"), None),
     "draining, and getting on": (history(*BUSY[:3], standing="moving"), "OK"),
     "draining, with a handler that does not return": (history(*stuck(4), standing="moving"), "WARN"),

@@ -151,7 +151,7 @@ def _group_families(groups: Sequence[Observed]) -> Iterator[Metric]:
     idle = _gauge("group_idle_members", "Members that hold nothing.")
     state = _gauge("group_state", "1 for the state that the group is in.", "state")
     partitions = _gauge("group_partitions", "Partitions by status.", "status")
-    verdicts = _gauge("group_verdict_partitions", "Partitions by verdict; those without a verdict are none.", "verdict")
+    verdicts = _gauge("group_verdict_partitions", "Partitions by verdict, which may be unknown.", "verdict")
     for group in (it.snapshot for it in groups):
         members.add_metric([group.name], len(group.members))
         idle.add_metric([group.name], sum(not it.resources for it in group.members))
@@ -159,8 +159,8 @@ def _group_families(groups: Sequence[Observed]) -> Iterator[Metric]:
             state.add_metric([group.name, name], float(group.state == name))
         for status, count in sorted(Counter(it.state for it in group.resources).items()):
             partitions.add_metric([group.name, status], count)
-        judged = Counter(it.verdict for it in group.resources)
-        for verdict in get_args(Verdict):
+        judged = Counter(it.verdict or "unknown" for it in group.resources)
+        for verdict in (*get_args(Verdict), "unknown"):
             verdicts.add_metric([group.name, verdict], judged[verdict])
     yield from (members, idle, state, partitions, verdicts)
 

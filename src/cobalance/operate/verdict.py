@@ -74,10 +74,12 @@ def judge(history: Sequence[Sample], window_ms: int = WINDOW_MS) -> Verdict | No
         return None
     if now.lag == 0:
         return "OK"
-    behind = _behind(history)
-    if len(behind) < 2:
+    behind, is_unworked = _behind(history), now.standing == "unworked"
+    if len(behind) < 2 and not (
+        is_unworked and len(history) == 1
+    ):  # of a first look, nobody knows that it has just come
         return None
-    return "STOP" if now.standing == "unworked" else _judge_lag(behind, window_ms)
+    return "STOP" if is_unworked else _judge_lag(behind, window_ms)
 
 
 def worst(verdicts: Iterable[Verdict | None]) -> Verdict | None:
