@@ -170,6 +170,24 @@ def test_a_place_that_is_kept(group: Group) -> None:
     assert "did not come back for it within the rejoin grace." in explained(group)
 
 
+def test_the_first_start_of_a_group(backend: MemoryBackend) -> None:
+    """Nobody can have held anything: a new group waits all the same, since an empty Redis may have lost one."""
+    group = Group(backend, create=False)
+    a = member(group, "a")
+    group.run(SETTINGS.session_timeout_ms)
+    assert "The last change was 0 ms ago, the group was created, and nobody held anything: since" in explained(
+        group, None
+    )
+    group.set_resources(a, ("r",), version=1)
+    a.hear()
+    assert "after resources were added to the list" in explained(group)
+    group.lose_data()
+    a.heartbeat()
+    a.rejoin("a2")
+    group.run(SETTINGS.session_timeout_ms + 1_000)
+    assert "the group had found out who held what" in explained(group, None)
+
+
 def test_a_recovery(backend: MemoryBackend) -> None:
     """Members of a new group are asked what they hold, for a session timeout."""
     group = Group(backend, create=False)

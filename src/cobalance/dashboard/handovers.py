@@ -141,6 +141,7 @@ class Handovers:
                 self._instances[entry.member] = entry.instance_id
             self.members.setdefault(entry.member, MemberPast()).take(entry)
         self.timings.take(entry)
+        entry = self._account.completed(entry)
         self._note(entry)
         self._account.take(entry)
         self._ownership.apply(entry, entry.at_ms)

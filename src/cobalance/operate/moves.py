@@ -75,6 +75,8 @@ class Account:
     """How many tenures have begun since then."""
     missing: int = 0
     """Entries that are gone."""
+    is_new: bool = False
+    """Whether the group was created, and has not recovered since: so far, no member has said that it held anything."""
 
     @classmethod
     def read(cls, entries: Iterable[JournalEntry | Gap], resource: str | None = None) -> Account:
@@ -91,6 +93,7 @@ class Account:
         """Reads one more entry."""
         if entry.label is not None and entry.member is not None:
             self.labels[entry.member] = entry.label
+        entry = self.completed(entry)
         if entry.kind in CAUSES:
             if not is_same_list(entry, self.last_change):
                 self.moved_since = 0
@@ -99,6 +102,15 @@ class Account:
             self.moved_since += 1
         if entry.resource is not None and entry.resource == self.resource:
             self.moves.take(entry, self.last_change)
+
+    def completed(self, entry: JournalEntry) -> JournalEntry:
+        """The next entry; that a group has recovered with the reason "created" if there was nothing to recover."""
+        if entry.kind in {"incarnation", "claimed"}:
+            self.is_new = entry.reason == "created"
+        elif entry.kind == "recovered" and self.is_new:
+            self.is_new = False
+            return attrs.evolve(entry, reason="created")
+        return entry
 
 
 def is_same_list(entry: JournalEntry, last: JournalEntry | None) -> bool:
