@@ -12,4 +12,4 @@ with GroupAdmin(REDIS_URL, amqp_url=AMQP_URL) as admin:
         group, lag = admin.describe(name), admin.lag(name)
         halted = [resource.name for resource in group.resources if resource.halted]
         behind = sum(messages or 0 for messages in lag.values())
-        print(f"{name}: {group.state}, {len(group.members)} members, {behind} behind, halted: {halted}", flush=True)
+        print(f"{name}: {group.state}, members: {len(group.members)}, behind: {behind}, halted: {halted}", flush=True)

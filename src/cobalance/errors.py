@@ -69,6 +69,11 @@ def sentence(said: BaseException | str) -> str:
     return text if text.endswith((".", "?")) else f"{text}."
 
 
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """So many of them, such as "1 member" and "2,000 members"."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
 class UsageError(CobalanceError):
     """The call cannot be carried out and has to be corrected. Nothing was done."""
 

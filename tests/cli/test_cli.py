@@ -91,7 +91,7 @@ def test_a_topic_with_messages_is_deleted_by_force_only(urls: dict[str, str]) ->
     assert cobalance("publish", name, "hello", environment=urls).code == 0
 
     refused = cobalance("topic", "delete", name, environment=urls)
-    assert (refused.code, "still has 1 messages" in refused.err) == (1, True)
+    assert (refused.code, "still has 1 message " in refused.err) == (1, True)
     assert cobalance("topic", "delete", name, "--force", environment=urls).code == 0
 
 

@@ -139,7 +139,7 @@ def test_a_thread_that_goes_on_keeps_no_program_from_ending(
         finally:
             process.kill()
     assert process.returncode == (1 if way == "run" else 7)
-    assert ("DrainTimedOut: group g: 1 resources" in err) == (way == "run")
+    assert ("DrainTimedOut: group g: 1 resource" in err) == (way == "run")
 
 
 @pytest.mark.anyio

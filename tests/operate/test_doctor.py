@@ -62,7 +62,7 @@ async def test_all_is_well(
         *("reachable", "version", "permissions", "management")
     }
     assert found[here.group, "guards"].level == "ok"
-    assert found[here.group, "members"].message == "Stable, 1 members"
+    assert found[here.group, "members"].message == "Stable, 1 member"
 
 
 @pytest.mark.anyio

@@ -243,7 +243,7 @@ async def test_the_command_explains_a_real_group(topic: Topic, redis_url: str, a
         explain = partial(cobalance, "group", "explain", here.group, first, environment=urls)
         with anyio.fail_after(60):  # a member on a busy machine may not tell in time what it has in flight
             while "0 messages are left to do." not in (outcome := await run(explain)).out:
-                assert "LAG of 1 queues are unknown" in outcome.err
+                assert "LAG of 1 queue are unknown" in outcome.err
         assert (outcome.code, f"{first} is held by " in outcome.out) == (0, True)
         found = await run(lambda: cobalance("group", "explain", here.group, "--json", environment=urls))
         assert json.loads(found.out)["sentences"][0] == f"Group {here.group} is Stable: 2 members, 2 partitions."

@@ -58,3 +58,9 @@ def test_errors_cross_process_boundaries() -> None:
     """An error keeps its facts when pickled, as multiprocessing does."""
     error = pickle.loads(pickle.dumps(errors.PermissionMissing("no", command="evalsha", outcome="unknown")))  # noqa: S301
     assert (str(error), error.command, error.outcome) == ("no", "evalsha", "unknown")
+
+
+def test_one_is_no_plural() -> None:
+    """Wherever something is counted for people."""
+    assert [errors.counted(count, "member") for count in (0, 1, 2_000)] == ["0 members", "1 member", "2,000 members"]
+    assert [errors.counted(count, "entry", "entries") for count in (1, 2)] == ["1 entry", "2 entries"]

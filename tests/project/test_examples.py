@@ -357,6 +357,6 @@ def test_watch_lag(run: Programs, redis_url: str, amqp_url: str) -> None:
     with BlockingGroup(topic.name, topic.queue_names, redis_url=redis_url) as member:
         member.wait_held(*topic.queue_names)
         run.start("watch_lag.py")
-        expected = f"{topic.name}: Stable, 1 members, 7 behind, halted: []"
+        expected = f"{topic.name}: Stable, members: 1, behind: 7, halted: []"
         run.read_until(lambda: expected in run.lines)
     delete_topic(amqp_url, topic.name, force=True)

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from cobalance.cli.exits import FAILED
 from cobalance.cli.options import AmqpUrl, Json, Name
 from cobalance.cli.output import print_json, print_table, remark
-from cobalance.errors import UsageError
+from cobalance.errors import UsageError, counted
 from cobalance.rabbitmq.consume.dead_letters import (
     DeadLetter,
     drop_dead_letters,
@@ -51,7 +51,7 @@ def deadletters(
     act = replay_dead_letters if action == "replay" else drop_dead_letters
     settled = act(amqp_url, topic, *message_ids, everything=not message_ids)
     _show(settled, json=json)
-    remark(f"{'replayed' if action == 'replay' else 'dropped'} {len(settled)} messages")
+    remark(f"{'replayed' if action == 'replay' else 'dropped'} {counted(len(settled), 'message')}")
     missing = sorted(set(message_ids) - {it.message_id for it in settled})
     if missing:
         remark(f"warning: no dead letter of {topic} has the id {', '.join(missing)}")

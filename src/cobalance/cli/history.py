@@ -17,7 +17,7 @@ from cobalance.cli.options import THIS_REDIS, Json, Name, RedisOptions
 from cobalance.cli.output import Cell, seconds
 from cobalance.cli.watching import Page, Watching
 from cobalance.cli.watching import watch as watch_pages
-from cobalance.errors import UsageError
+from cobalance.errors import UsageError, counted
 from cobalance.journal import BEGINNING, Gap, Journal, JournalEntry, with_gaps
 from cobalance.operate.wording import said_by
 
@@ -94,7 +94,17 @@ def _object(entry: JournalEntry | Gap) -> dict[str, Any]:
 
 def _row(entry: JournalEntry | Gap) -> tuple[Cell, ...]:
     if isinstance(entry, Gap):
-        return (None, None, "gap", None, None, None, None, None, f"{entry.missing} entries are missing")
+        return (
+            None,
+            None,
+            "gap",
+            None,
+            None,
+            None,
+            None,
+            None,
+            f"{counted(entry.missing, 'entry', 'entries')} missing",
+        )
     return (
         entry.seq,
         datetime.fromtimestamp(entry.at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),

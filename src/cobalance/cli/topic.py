@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from cobalance.cli.options import AmqpUrl, Json, ManagementUrl, Name
 from cobalance.cli.output import print_json, print_table, remark
-from cobalance.errors import UsageError
+from cobalance.errors import UsageError, counted
 from cobalance.rabbitmq import Retention, Topic, create_topic, delete_topic, describe_topic, grow_topic, prune_topic
 from cobalance.rabbitmq import list_topics as find_topics
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
@@ -104,7 +104,7 @@ def grow(
     if json:
         print_json(attrs.asdict(topic))
     else:
-        remark(f"topic {name} has {topic.partitions} partitions (layout {topic.layout})")
+        remark(f"topic {name} has {counted(topic.partitions, 'partition')} (layout {topic.layout})")
 
 
 def prune(
@@ -150,4 +150,4 @@ def describe(name: Name, /, *, json: Json = False, amqp_url: AmqpUrl = DEFAULT_A
         return
     print_table(("LAYOUT", "QUEUE", "STATE", "READY", "#CONSUMERS"), (tuple(row.values()) for row in rows))
     if dead:
-        remark(f"warning: {dead} messages were given up, and wait in {name}.dead.")
+        remark(f"warning: {counted(dead, 'message')} given up, waiting in {name}.dead.")

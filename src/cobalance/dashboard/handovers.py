@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
+from cobalance.errors import counted
 from cobalance.journal import BEGINNING, Gap, with_gaps
 from cobalance.operate.member_past import MemberPast
 from cobalance.operate.moves import CAUSES, Account, Moves, is_same_list
@@ -158,7 +159,9 @@ class Handovers:
         if self.seq == 0:  # only the beginning is gone
             return
         at_ms = self._at_ms
-        words = f"{gap.missing} entries of the journal are missing"
+        words = (
+            f"{counted(gap.missing, 'entry', 'entries')} of the journal {'is' if gap.missing == 1 else 'are'} missing"
+        )
         self.happenings.append(Happening(id=gap.before_seq, seq=gap.before_seq, at_ms=at_ms, kind="gap", what=words))
         for track in self.tracks.values():
             if track and track[-1].to_ms is None:

@@ -10,7 +10,7 @@ import attrs
 
 from cobalance.dashboard.handovers import Handovers, Span, overlapping
 from cobalance.dashboard.values import plain
-from cobalance.errors import UsageError
+from cobalance.errors import UsageError, counted
 from cobalance.operate.member_past import MemberPast
 from cobalance.operate.wording import duration
 from cobalance.redact import redact
@@ -113,7 +113,7 @@ class _Member:
         least, most = it.quota
         share = f"{least}" if least == most else f"{least} to {most}"
         standby = " It is a standby (capacity 0)." if not it.capacity else ""
-        yield f"It holds {len(it.resources)} of {len(self.group.resources)} partitions; its share is {share}.{standby}"
+        yield f"It holds {len(it.resources)} of {counted(len(self.group.resources), 'partition')}; its share is {share}.{standby}"
         if self.group.coordinator == it.id:
             yield "It is the group's coordinator: it finds resources, and acts at once on what is due."
 
@@ -137,9 +137,9 @@ class _Member:
         past = self.past
         if past.handled:
             each = f", each for {past.busy_ms / past.handled:.1f} ms on average" if past.busy_ms is not None else ""
-            yield f"In tenures that have ended, its handlers ran {past.handled:,} times{each}."
+            yield f"In tenures that have ended, its handlers ran {counted(past.handled, 'time')}{each}."
         if past.cut_short:
-            yield f"{past.cut_short} of its {past.finished} tenures that have ended were cut short: by force, or given up."
+            yield f"{past.cut_short} of its {counted(past.finished, 'tenure')} ended early: by force, or given up."
         if past.late_ms is not None:
             yield (
                 f"Its heartbeats were at most {past.late_ms} ms late."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from cobalance.errors import counted
 from cobalance.operate.timings import Timings, quantile
 from cobalance.operate.wording import duration
 from cobalance.settings import GroupSettings
@@ -75,11 +76,11 @@ def _row(name: str, value: int | str, default: int | str, evidence: Evidence) ->
 def session_evidence(settings: GroupSettings, timings: Timings) -> Evidence:
     """Late heartbeats are what ends the sessions of members that are well."""
     late = [min(settings.heartbeat_interval_ms + it, settings.session_timeout_ms) for it in timings.late]
-    told = [_spread("The silences of members that were well lasted", late, "tenures")]
+    told = [_spread("The silences of members that were well lasted", late, "tenure")]
     if timings.silent:
-        told.append(f"{_times(timings.silent, 'session')} ended by this timeout.")
+        told.append(f"{counted(timings.silent, 'session')} ended by this timeout.")
     if timings.crashed:
-        told.append(f"{_times(timings.crashed, 'crash', 'crashes')} showed before it, by closed connections.")
+        told.append(f"{counted(timings.crashed, 'crash', 'crashes')} showed before it, by closed connections.")
     worst, session = max(late, default=0), settings.session_timeout_ms
     advice = None
     if worst > session * 2 // 3:
@@ -88,20 +89,20 @@ def session_evidence(settings: GroupSettings, timings: Timings) -> Evidence:
 
 
 def _heartbeat(_: GroupSettings, timings: Timings) -> Evidence:
-    told = _spread("Heartbeats were late by", timings.late, "tenures") if any(timings.late) else None
+    told = _spread("Heartbeats were late by", timings.late, "tenure") if any(timings.late) else None
     if timings.late and told is None:
-        told = f"Heartbeats were never late ({len(timings.late):,} tenures)."
+        told = f"Heartbeats were never late ({counted(len(timings.late), 'tenure')})."
     return Evidence((told,) if told else (), None, (*timings.late,))
 
 
 def _revocation(settings: GroupSettings, timings: Timings) -> Evidence:
-    told = [_spread("Drains took", timings.drains, "handovers")]
+    told = [_spread("Drains took", timings.drains, "handover")]
     if timings.given_up:
-        told.append(f"{_times(timings.given_up, 'resource')} {_was(timings.given_up)} given up by their holders.")
+        told.append(f"{counted(timings.given_up, 'resource')} {_was(timings.given_up)} given up by their holders.")
     advice, longest = None, max(timings.drains, default=0)
     if timings.forced:
         told.append(
-            f"{_times(timings.forced, 'resource')} {_was(timings.forced)} moved by force, so messages were handled twice."
+            f"{counted(timings.forced, 'resource')} {_was(timings.forced)} moved by force, so messages were handled twice."
         )
         advice = "Make handlers finish sooner, or raise it."
     elif len(timings.drains) >= ENOUGH and longest * 10 < settings.revocation_timeout_ms:
@@ -112,10 +113,10 @@ def _revocation(settings: GroupSettings, timings: Timings) -> Evidence:
 
 
 def _grace(settings: GroupSettings, timings: Timings) -> Evidence:
-    told = [_spread("Processes came back for their place after", timings.away, "returns")]
+    told = [_spread("Processes came back for their place after", timings.away, "return")]
     advice = None
     if timings.not_back:
-        told.append(f"{_times(timings.not_back, 'process', 'processes')} did not come back in time.")
+        told.append(f"{counted(timings.not_back, 'process', 'processes')} did not come back in time.")
         advice = (
             "Raise it if restarts take longer; where processes go for good, have them leave with remain=False."
             if settings.rejoin_grace_ms
@@ -128,7 +129,9 @@ def _gather(settings: GroupSettings, timings: Timings) -> Evidence:
     if not timings.gaps:
         return Evidence()
     close = sum(it <= settings.gather_ms for it in timings.gaps)
-    return Evidence((f"{close} of {len(timings.gaps)} changes of the membership came within it of the one before.",))
+    return Evidence(
+        (f"{close} of {counted(len(timings.gaps), 'change')} of the membership came within it of the one before.",)
+    )
 
 
 def _nothing(_: GroupSettings, __: Timings) -> Evidence:
@@ -154,12 +157,8 @@ def _spread(what: str, values: Collection[int], of: str) -> str | None:
         return None
     half, most, longest = (duration(quantile(values, share)) for share in TYPICAL.values())
     if len(values) < ENOUGH:
-        return f"{what} {longest} at most ({len(values)} {of})."
-    return f"{what} {half} or less for half of {len(values):,} {of}, {most} or less for 95 %, {longest} at most."
-
-
-def _times(count: int, word: str, plural: str | None = None) -> str:
-    return f"{count:,} {word if count == 1 else plural or f'{word}s'}"
+        return f"{what} {longest} at most ({counted(len(values), of)})."
+    return f"{what} {half} or less for half of {counted(len(values), of)}, {most} or less for 95 %, {longest} at most."
 
 
 def _was(count: int) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
-from cobalance.errors import GroupFailed, OutOfThreads
+from cobalance.errors import GroupFailed, OutOfThreads, counted
 from cobalance.group.assignment import Assignment
 from cobalance.group.clock import awake_ms, monotonic_ms
 from cobalance.group.own_code import as_raised
@@ -570,7 +570,7 @@ class Membership(Forkable, ABC):
         if self._failure is None:
             held = sum(it.held for it in self._roster.everything())
             self._engine.fail(
-                f"{missing} while it was a member, so nobody works what it holds ({held} resources): it leaves; {advice}"
+                f"{missing} while it was a member, so nobody works what it holds ({counted(held, 'resource')}): it leaves; {advice}"
             )
 
     def _blocked_ms(self, now: int) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from cobalance.errors import DrainTimedOut, UsageError
+from cobalance.errors import DrainTimedOut, UsageError, counted
 from cobalance.group.blocking import BlockingMembership
 from cobalance.group.group import Group
 from cobalance.threads.cancellation import is_cancellation
@@ -99,7 +99,7 @@ def drain_timed_out(group: Group) -> DrainTimedOut:
     ]
     return DrainTimedOut(
         " ".join(
-            f"group {group.name}: {len(names)} resources were still being worked {when}, and were given up: "
+            f"group {group.name}: {counted(len(names), 'resource')} still being worked {when}, and given up: "
             f"{', '.join(sorted(names)[:5])}; what was not acknowledged comes again. A longer {setting} lets slower work finish."
             for names, when, setting in ends
             if names

@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from cobalance.coordinator.requests import SetResources
+from cobalance.errors import counted
 from cobalance.member.actions import Declared, Problem
 
 if TYPE_CHECKING:
@@ -80,6 +81,6 @@ class Declaration:
 
     def _dispute(self) -> str:
         return (
-            f"this process declares {len(self._names)} resources as version {self._declared[0]}, but the group knows another "
+            f"this process declares {counted(len(self._names), 'resource')} as version {self._declared[0]}, but the group knows another "
             f"list under that version: give all members the same list, or this one a higher version"
         )

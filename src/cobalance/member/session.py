@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cobalance.coordinator.requests import Claim, Heartbeat, Join, Leave, Payload, Release, Tick
 from cobalance.coordinator.requests import Commit as CommitRequest
-from cobalance.errors import IllegalTransition
+from cobalance.errors import IllegalTransition, counted
 from cobalance.member import actions as act
 from cobalance.member import events as ev
 from cobalance.member.declaration import Declaration
@@ -348,7 +348,7 @@ class Session:
         if self.phase is Phase.JOINING:  # what was aborted is not claimed: start another join
             self._prepare_join(self.holdings.claims())
         message = (
-            f"no answer from Redis within the session timeout: stopped working {aborted} resources; "
+            f"no answer from Redis within the session timeout: stopped working {counted(aborted, 'resource')}; "
             f"check Redis and the network, it goes on by itself when Redis answers"
         )
         self._out.append(act.Problem("cut_off", message))

@@ -10,7 +10,7 @@ import attrs
 
 from cobalance.coordinator.in_flight import InFlight, InFlightReport
 from cobalance.description import Backlog, GroupDescription, ResourceDescription, ServerDescription
-from cobalance.errors import CobalanceError
+from cobalance.errors import CobalanceError, counted
 from cobalance.group.clock import monotonic_ms
 from cobalance.rabbitmq.streams.extent import read_ends as read_stream_ends
 from cobalance.rabbitmq.streams.extent import streams_among
@@ -85,7 +85,7 @@ class Broker:
             return unacknowledged_counts(self.amqp_url, self.management_url, timeout_ms=timeout_ms)
         except CobalanceError as error:
             on_unknown(
-                f"IN-FLIGHT and LAG of {len(unknown)} queues are unknown, since no member that works them has answered, or others "
+                f"IN-FLIGHT and LAG of {counted(len(unknown), 'queue')} are unknown, since no member that works them has answered, or others "
                 f"consume them, too. {error}"
             )
             return {}
@@ -174,7 +174,7 @@ def _kinds(committed: Sequence[str], amqp_url: str, give_up_at: int) -> Mapping[
 def _queue_ends(states: QueueStates, asked: Sequence[str], on_unknown: OnUnknown, within_ms: int) -> Mapping[str, End]:
     if len(states.by_queue) < len(asked):
         on_unknown(
-            f"LAG of {len(asked) - len(states.by_queue)} queues is unknown: RabbitMQ did not tell it within {within_ms / 1000:.0f} s, or does "
+            f"LAG of {counted(len(asked) - len(states.by_queue), 'queue')} is unknown: RabbitMQ did not tell it within {within_ms / 1000:.0f} s, or does "
             "not know it, since the node or the leader of a queue does not answer."
         )
     return {name: End(ready=it.ready, consumers=it.consumers) for name, it in states.by_queue.items() if it}

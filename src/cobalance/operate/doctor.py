@@ -13,7 +13,7 @@ import attrs
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import group_keys
-from cobalance.errors import CobalanceError, UnknownGroup, Unreachable
+from cobalance.errors import CobalanceError, UnknownGroup, Unreachable, counted
 from cobalance.journal import Journal, JournalEntry
 from cobalance.operate.group_snapshot import read_snapshot
 from cobalance.rabbitmq.model.queues import Guard
@@ -228,7 +228,7 @@ def _guards(group: GroupDescription, seen: SeenQueues) -> Iterator[Finding]:
             "declare quorum queues with x-single-active-consumer, so that a frozen holder cannot overlap with the next one",
         )
     elif queues:
-        yield _group(group, "guards", "ok", f"RabbitMQ guards the {len(queues)} queues looked at")
+        yield _group(group, "guards", "ok", f"RabbitMQ guards {counted(len(queues), 'queue')}, all that were looked at")
 
 
 def _finding(subject: str, check: str, level: Level, message: str, advice: str | None = None) -> Finding:
@@ -300,7 +300,7 @@ def _replicas(facts: Facts) -> Finding:
 
 def _stale(group: GroupDescription, newest: JournalEntry | None) -> Finding:
     if group.state != "Empty":
-        return _group(group, "members", "ok", f"{group.state}, {len(group.members)} members")
+        return _group(group, "members", "ok", f"{group.state}, {counted(len(group.members), 'member')}")
     days = None if newest is None else (group.at_ms - newest.at_ms) // DAY_MS
     if days is None or days < STALE_DAYS or group.expires_at is not None:
         return _group(group, "members", "ok", "it has no members")
@@ -326,7 +326,7 @@ def _forced(group: GroupDescription, entries: Sequence[JournalEntry]) -> Finding
     if not forced:
         return _group(group, "handovers", "ok", "none was forced")
     advice = f"make handlers finish sooner, or cobalance group configure {group.name} --revocation-timeout"
-    message = f"{forced} were forced after {group.settings.revocation_timeout_ms} ms, so messages were handled twice"
+    message = f"{forced} {'was' if forced == 1 else 'were'} forced after {group.settings.revocation_timeout_ms} ms, so messages were handled twice"
     return _group(group, "handovers", "warning", message, advice)
 
 
@@ -339,7 +339,7 @@ def _partitions(group: GroupDescription) -> Iterator[Finding]:
     if unnamed:
         yield _group(group, "partitions", "warning", f"no member names {', '.join(unnamed)}", "start one that does")
     if not halted and not unnamed:
-        yield _group(group, "partitions", "ok", f"{len(group.resources)} partitions, none halted")
+        yield _group(group, "partitions", "ok", f"{counted(len(group.resources), 'partition')}, none halted")
 
 
 def _number(version: str) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from cobalance.errors import UsageError
+from cobalance.errors import UsageError, counted
 from cobalance.operate.wording import Wording, duration
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ class Explanation:
         if backlog.lag is not None:
             flight = f", {backlog.in_flight} of them in flight" if backlog.in_flight else ""
             oldest = f", the oldest for {duration(backlog.oldest_ms)}" if backlog.oldest_ms is not None else ""
-            yield f"{backlog.lag} messages are left to do{flight}{oldest}."
+            verb = "is" if backlog.lag == 1 else "are"
+            yield f"{counted(backlog.lag, 'message')} {verb} left to do{flight}{oldest}."
         told = {
             "WARN": "They are worked, but more come than are done; or they wait for a move.",
             "STALL": "Nothing of that gets done.",
@@ -124,11 +125,11 @@ class Explanation:
 
     def _of_group(self) -> Iterator[str]:
         group, last = self.group, self.account.last_change
-        yield f"Group {group.name} is {group.state}: {len(group.members)} members, {len(group.resources)} partitions."
+        yield f"Group {group.name} is {group.state}: {counted(len(group.members), 'member')}, {counted(len(group.resources), 'partition')}."
         if last is not None:
             ago = duration(group.at_ms - last.at_ms)
             moved = self.account.moved_since
-            yield f"The last change was {ago} ago, {self._wording.cause(last)}: since then {moved} {_plural(moved, 'partition')} moved or began."
+            yield f"The last change was {ago} ago, {self._wording.cause(last)}: since then {counted(moved, 'partition')} moved or began."
         yield from self._of_members()
         yield from self._of_partitions()
         yield from self._gaps()
@@ -151,7 +152,7 @@ class Explanation:
             yield f"{it.name} waits for {self._who(it.owner)} to finish, for {duration(it.age_ms)}{limit}."
         free = [it.name for it in self.group.resources if it.state == "free"]
         if free:
-            yield f"{len(free)} {_plural(len(free), 'partition')} held by nobody: {_listed(free)}."
+            yield f"{counted(len(free), 'partition')} held by nobody: {_listed(free)}."
         halted = [it for it in self.group.resources if it.halted is not None]
         for it in halted[:MOST_NAMED]:
             yield f"{it.name} is worked by nobody: {it.halted}; {self._resume(it)}."
@@ -164,7 +165,7 @@ class Explanation:
 
     def _gaps(self) -> Iterator[str]:
         if self.account.missing:
-            yield f"{self.account.missing} entries of the journal are gone, so older causes may be missing."
+            yield f"{counted(self.account.missing, 'entry', 'entries')} of the journal {'is' if self.account.missing == 1 else 'are'} gone, so older causes may be missing."
 
     @property
     def _wording(self) -> Wording:
@@ -187,7 +188,3 @@ def _listed(names: Iterable[str]) -> str:
     them = [*names]
     rest = len(them) - MOST_NAMED
     return ", ".join(them[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _plural(count: int, word: str) -> str:
-    return word if count == 1 else f"{word}s"

@@ -23,7 +23,7 @@ from pika.frame import Method
 from pika.spec import Basic, BasicProperties
 
 from cobalance.backoff import Backoff
-from cobalance.errors import CobalanceError, ServerError, TopologyError, Unreachable, UsageError
+from cobalance.errors import CobalanceError, ServerError, TopologyError, Unreachable, UsageError, counted
 from cobalance.rabbitmq.model.outcomes import Failures
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.publish.confirms import Confirms, UnconfirmedMessage, refused, unconfirmed
@@ -192,7 +192,7 @@ class ConfirmChannel:
         partition = message.route(self.topic)
         if partition >= self.topic.partitions:
             raise UsageError(
-                f"topic {self.topic.name!r} has {self.topic.partitions} partitions: {partition} is none of them"
+                f"topic {self.topic.name!r} has {counted(self.topic.partitions, 'partition')}: {partition} is none of them"
             )
         message.properties.check_fits(self._connection.frame_max, self._connection.place)
         if message.properties.has_decimal and not self._is_of_quorum_queues:

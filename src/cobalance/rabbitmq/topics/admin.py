@@ -15,7 +15,7 @@ from pika import exceptions as pika_errors
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
-from cobalance.errors import QueueMismatch, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, Unreachable
+from cobalance.errors import QueueMismatch, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, Unreachable, counted
 from cobalance.rabbitmq.model.queues import Argument, Queue
 from cobalance.rabbitmq.model.topic import Topic, set_of
 from cobalance.rabbitmq.topics.queue_state import QueueState, Way, declared_state, is_unused, read_state
@@ -339,7 +339,7 @@ class Admin:
         beyond = f"{topic.prefix}-{topic.partitions}"
         if self.exists(beyond):
             raise TopicMismatch(
-                f"Topic {topic.name!r} at {self.place} has more than {topic.partitions} partitions: the queue {beyond} exists. Use its real number of partitions, or another name."
+                f"Topic {topic.name!r} at {self.place} has more than {counted(topic.partitions, 'partition')}: the queue {beyond} exists. Use its real number of partitions, or another name."
             )
 
     def refuse_in_use(self, queue: str) -> None:
@@ -347,7 +347,7 @@ class Admin:
         found = self.state(queue)
         if found is None:
             return
-        what = f"{found.ready} messages and {found.consumers} consumers"
+        what = f"{counted(found.ready, 'message')} and {counted(found.consumers, 'consumer')}"
         if found == QueueState(0, 0):
             if self.is_unused(queue):
                 return

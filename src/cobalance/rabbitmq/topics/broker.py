@@ -17,6 +17,7 @@ from cobalance.errors import (
     TopicMissing,
     Unreachable,
     UsageError,
+    counted,
 )
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.queues import Queue
@@ -134,7 +135,7 @@ def current_layout(admin: Admin, topic: Topic) -> Topic:
     partitions = _count(admin, attrs.evolve(topic, layout=newest))
     if topic.partitions > partitions and not is_another:
         raise TopicMismatch(
-            f"Topic {topic.name!r} at {admin.place} was grown to {partitions} partitions, which is less than {topic.partitions}. "
+            f"Topic {topic.name!r} at {admin.place} was grown to {counted(partitions, 'partition')}, which is less than {topic.partitions}. "
             f"Use its real number of partitions, or grow it: cobalance topic grow {topic.name} --partitions {topic.partitions}"
         )
     return attrs.evolve(topic, partitions=partitions, layout=newest)
@@ -150,22 +151,22 @@ def _refuse_other_size(admin: Admin, topic: Topic) -> None:
         return
     if not admin.has_exchange(topic.name):
         raise TopicMismatch(
-            f"Topic {topic.name!r} at {admin.place} was not deleted completely, and whether it had {topic.partitions} partitions is not known "
+            f"Topic {topic.name!r} at {admin.place} was not deleted completely, and whether it had {counted(topic.partitions, 'partition')} is not known "
             f"any more. Delete the rest of it, then create it again: cobalance topic delete {topic.name} --force"
         )
     size = recorded_size(admin, topic, list(admin.partition_numbers(topic.prefix)))
     if size is None:
         raise TopicMismatch(
-            f"Topic {topic.name!r} at {admin.place} does not have {topic.partitions} partitions, or was created by an earlier version, which "
+            f"Topic {topic.name!r} at {admin.place} does not have {counted(topic.partitions, 'partition')}, or was created by an earlier version, which "
             f"did not record how many. Use its real number; or delete it and create it again: cobalance topic delete {topic.name}"
         )
     if is_set(admin, topic):
         raise TopicMismatch(
-            f"The queue set {topic.name!r} at {admin.place} has {size} partitions, not {topic.partitions}. It has what was published to its "
+            f"The queue set {topic.name!r} at {admin.place} has {counted(size, 'partition')}, not {topic.partitions}. It has what was published to its "
             f"topic before that was deleted and created anew. Delete it, then create it again: cobalance topic delete {topic.name}"
         )
     raise TopicMismatch(
-        f"Topic {topic.name!r} at {admin.place} has {size} partitions, not {topic.partitions}. Use that "
+        f"Topic {topic.name!r} at {admin.place} has {counted(size, 'partition')}, not {topic.partitions}. Use that "
         f"number; a topic that does not consist of streams can be given more: cobalance topic grow {topic.name} --partitions N"
     )
 
@@ -187,7 +188,7 @@ def _count(admin: Admin, layout: Topic) -> int:
 
 def _incomplete(admin: Admin, layout: Topic, size: int | None, missing: int) -> QueueMissing:
     queue = f"{layout.prefix}-{missing}"
-    number = "a number of partitions that is not known" if size is None else f"{size} partitions"
+    number = "a number of partitions that is not known" if size is None else counted(size, "partition")
     remedy = f"create the topic again, as it was: {creation(layout.name, size)}"
     if size is None:
         remedy = f"the topic was not deleted completely. Delete the rest of it: cobalance topic delete {layout.name}"

@@ -42,7 +42,7 @@ from pika import BasicProperties
 from pika import exceptions as pika_errors
 from pika.adapters.blocking_connection import BlockingChannel
 
-from cobalance.errors import TopicMismatch, UsageError
+from cobalance.errors import TopicMismatch, UsageError, counted
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.topics.admin import Admin, connected
@@ -211,4 +211,6 @@ def _check(old: Topic, new: Topic) -> None:
             f"Topic {old.name!r} consists of streams, which never become empty, so it cannot be grown in order."
         )
     if new.partitions < old.partitions:
-        raise TopicMismatch(f"Topic {old.name!r} has {old.partitions} partitions; it can be given more, not fewer.")
+        raise TopicMismatch(
+            f"Topic {old.name!r} has {counted(old.partitions, 'partition')}; it can be given more, not fewer."
+        )
