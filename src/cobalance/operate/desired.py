@@ -3,12 +3,13 @@
 What comes in is what got done plus what the lag rose by; both are counted, nothing is extrapolated. A member's
 throughput is the most that it can do where it had work throughout: each of its partitions had lag at both ends of the
 interval, and at its beginning it had no less than it got done in it. Messages in flight are lag, too, so a member that is
-never short of time may be seen with some at every look.
+never short of time may be seen with some at every look; so where members say how much of their time their work takes,
+most of the looks within the window have to show that.
 
 Otherwise it is what got done, divided by the share of their time that members say it took them (`occupied_ms`). That
-leaves out what they wait for besides their handlers, such as a small prefetch, or what is slower under load. So where
-they had work throughout, it is noted at which share they were full, and that is what counts until they get more done
-than that. Where members say nothing of their time, the best throughput so far is what they can do at least.
+leaves out what they wait for besides their handlers, such as a small prefetch, and what is slower under load. So it is
+never more than was measured where they had work throughout, for a day from then on, or until they get more done than
+that. Where members say nothing of their time, the best throughput so far is what they can do at least.
 
 What is needed is then what comes in, and the lag within `drain_within_ms`, divided by that.
 
@@ -29,7 +30,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
-from math import ceil
+from math import ceil, inf
 from statistics import median
 
 import attrs
@@ -122,8 +123,8 @@ class Scaling:
         self._per_member_per_s: float | None = None
         self._done = self._occupied_ms = 0.0
         """Of members that say both; what is older than the window counts half, and so on."""
-        self._full = 1.0
-        """The share of its time that a member's work takes when it cannot do more."""
+        self._measured: tuple[int, float] | None = None
+        """When members had work throughout for the last time, and what each got done a second; or more, since then."""
         self._present = self._wanted = 0
 
     def judge(self, group: GroupDescription) -> Desired:
@@ -170,14 +171,21 @@ class Scaling:
             self._waiting_since = sample.at_ms
         least, able = _least_rate(before, sample), self._able_per_s(before, sample)
         rates = [rate for a, b in pairwise(self._samples) for rate in _saturated_rates(a, b)]
-        if rates:
+        looks = sum(len(b.handled) for _, b in pairwise(self._samples))
+        if rates and (able is None or 2 * len(rates) >= looks):
             self._per_member_per_s = median(rates)
-            self._full = 1.0 if able is None else min(1.0, self._per_member_per_s / able)
+            self._measured = sample.at_ms, self._per_member_per_s
         elif able is not None:
-            self._full = min(1.0, max(self._full, least / able))
-            self._per_member_per_s = max(least, able * self._full)
+            self._per_member_per_s = max(least, min(able, self._most_per_s(sample.at_ms, least)))
         elif least:
             self._per_member_per_s = max(self._per_member_per_s or 0.0, least)
+
+    def _most_per_s(self, now_ms: int, least: float) -> float:
+        """What a member can do as far as that was measured."""
+        if self._measured is None or now_ms - self._measured[0] > DAY_MS:
+            return inf
+        self._measured = self._measured[0], max(self._measured[1], least)
+        return self._measured[1]
 
     def _able_per_s(self, before: _Sample, sample: _Sample) -> float | None:
         """What a member could do if its work might take all of its time; None if that is not known."""
