@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import cobalance
 from cobalance import servers
 from cobalance.coordinator.dump import dump_redis, load_redis
+from cobalance.coordinator.memory import store as store_module
 from cobalance.coordinator.memory.lua_engine import ENGINES
 from cobalance.coordinator.memory.store import MemoryStore
 from cobalance.coordinator.transport import Script
@@ -344,6 +345,18 @@ def test_a_script_that_does_not_compile(store: MemoryStore) -> None:
     with pytest.raises(ScriptFailed, match="test does not compile: user_script:1") as caught:
         run(store, "return return")
     assert caught.value.outcome == "not_executed"
+
+
+@pytest.mark.parametrize("lua", ENGINES)
+def test_a_later_store_runs_what_an_earlier_one_has_parsed(lua: str) -> None:
+    """Within the same limits, on data of its own, and its errors name the same lines."""
+    script = Script.of("parsed once", f"local by = '{lua}'\nredis.call('HSET', KEYS[1], by, 1)\nreturn os")
+    for _ in range(2):
+        later = MemoryStore(lua=lua)
+        with pytest.raises(ScriptFailed, match="user_script:3: Script attempted to access nonexistent global variable"):
+            later.run(script, KEYS, ())
+        assert run(later, "return redis.call('HGET', KEYS[1], ARGV[1])", lua) == b"1"
+    assert store_module._BYTECODE[lua, script.sha]
 
 
 def test_what_was_written_before_an_error_remains(store: MemoryStore) -> None:

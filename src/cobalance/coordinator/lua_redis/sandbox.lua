@@ -95,13 +95,13 @@ globals.redis = sealed({ call = call, pcall = pcall_command, error_reply = error
 
 local environment = sealed(globals, missing_global)
 
--- A script as a function, or nil and what is wrong with it.
+-- A script, as text or as bytecode, as a function; or nil and what is wrong with it.
 function sandbox.compile(source)
   if setfenv then
     local compiled, problem = loadstring(source, '@user_script')
     return compiled and setfenv(compiled, environment), problem
   end
-  return load(source, '@user_script', 't', environment)
+  return load(source, '@user_script', 'bt', environment)
 end
 
 function sandbox.set_arguments(keys, arguments)

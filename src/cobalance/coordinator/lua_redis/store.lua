@@ -55,6 +55,8 @@ function store.compile(source)
   return compiled or false, problem
 end
 
+store.bytecode = string.dump
+
 local function hash_tag(key)
   return key:match('{([^}]+)}') or key
 end
