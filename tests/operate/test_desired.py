@@ -249,7 +249,7 @@ def test_members_that_restart_are_still_wanted() -> None:
 
 
 def test_members_that_do_not_come_back_are_wanted_no_longer() -> None:
-    """Once as long has passed as for any other reason to want fewer; and those that come uncalled count at once."""
+    """Once as long has passed as for any other reason to want fewer; and those that come uncalled count once they have stayed."""
     world = World(members=4)
     for _ in range(10):
         world.pass_time(35)
@@ -257,7 +257,41 @@ def test_members_that_do_not_come_back_are_wanted_no_longer() -> None:
     found = [world.pass_time(0).members for _ in range(62)]
     assert found == [4] * 60 + [1] * 2
     world.members = 6
-    assert world.pass_time(0).members == 6
+    assert [world.pass_time(0).members for _ in range(8)] == [None] * 6 + [6] * 2
+
+
+def test_a_deploy_that_begins_new_members_first_is_no_reason_for_more() -> None:
+    """Who obeys the answer would have one more with each of them."""
+    world = World(members=3)
+    for _ in range(10):
+        world.pass_time(20)
+    for members in (4, 4, 3, 4, 4, 3, 4, 4, 3, 3):
+        world.members = members
+        assert world.pass_time(20).members == (3 if members == 3 else None), members
+
+
+def test_members_that_stay_uncalled_are_wanted_up_to_the_partitions() -> None:
+    """Others would have nothing to do."""
+    world = World(members=3, partitions=4)
+    for _ in range(10):
+        world.pass_time(20)
+    world.members = 7
+    assert [world.pass_time(20).members for _ in range(8)] == [None] * 6 + [4] * 2
+
+
+def test_a_member_that_restarts_while_others_go_puts_nothing_off() -> None:
+    """Two are called for, of four; the third, which has yet to go, restarts first, again and again."""
+    world = World(members=4)
+    for _ in range(10):
+        world.pass_time(35)
+    assert 2 in [world.pass_time(15).members for _ in range(200)]
+    for members in (4, 3, *(2, 3, 3, 3, 3, 3, 3, 3, 3) * 9, 2):
+        world.members = members
+        assert world.pass_time(15).members == 2, members
+    world.members = 3
+    for _ in range(8):
+        world.pass_time(15)
+    assert world.pass_time(15).members == 2, "the third has been there all the time"
 
 
 def test_those_who_are_kept_a_place_are_wanted() -> None:

@@ -16,10 +16,11 @@ What is needed is then what comes in, and the lag within `drain_within_ms`, divi
 Hysteresis, so that no number goes up and down with every burst: more members only once they would have been needed for
 `out_after_ms` without a break, and then as few as that takes; fewer only once they would have done for `in_after_ms`,
 and then as many as were needed at any time in it. In between, and until so much is known, the number stays: that which
-was wanted last, or more if more have come. Those who restart, be it all of them, or have not come yet, or not gone yet,
-change nothing about it. Both times begin again whenever the number of members changes, so that what a change brings is
-seen before the next one, and a deploy is no reason for anything; and when nobody has looked for a minute, in which
-anything may have been needed.
+was wanted last. Those who restart, be it all of them, or have not come yet, or not gone yet, change nothing about it.
+Nor do more than were wanted or there, as while a deploy replaces them; until they have stayed for `out_after_ms`, and
+count, there is no answer, since they may also have been started by hand. Both times begin again whenever the number of
+members changes, so that what a change brings is seen before the next one, and a deploy is no reason for anything; and
+when nobody has looked for a minute, in which anything may have been needed.
 
 Never more than there are partitions, nor more than partitions that have work, which is all that more members can share;
 but those that are there may stay. A group that has work, and had nobody, gets one member at once.
@@ -28,7 +29,7 @@ but those that are there may stay. A group that has work, and had nobody, gets o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import ceil, inf
 from statistics import median
@@ -125,7 +126,9 @@ class Scaling:
         """Of members that say both; what is older than the window counts half, and so on."""
         self._measured: tuple[int, float] | None = None
         """When members had work throughout for the last time, and what each got done a second; or more, since then."""
-        self._present = self._wanted = 0
+        self._present = self._wanted = self._explained = 0
+        """The last: how many may be there and are no reason for anything, as those who have yet to go."""
+        self._presents: deque[tuple[int, int]] = deque()
 
     def judge(self, group: GroupDescription) -> Desired:
         """Takes a snapshot in, and says how many members there should be."""
@@ -134,9 +137,8 @@ class Scaling:
         if self._looked_ms is None or sample.at_ms - self._looked_ms > LONGEST_INTERVAL_MS:
             self._needs.clear()
             self._waiting_since = None
-            self._wanted = present + sample.awaited
-        elif present > self._present:
-            self._wanted = max(self._wanted, present)
+            self._presents.clear()
+            self._wanted = self._explained = present + sample.awaited
         self._looked_ms = sample.at_ms
         if not self._samples or sample.at_ms - self._samples[-1].at_ms >= LEAST_INTERVAL_MS:
             self._take(sample)
@@ -147,6 +149,8 @@ class Scaling:
         if needed is not None:
             self._needs.append((sample.at_ms, needed))
         self._present = present
+        self._presents.append((sample.at_ms, present))
+        self._count_newcomers(sample.at_ms, len(group.resources))
         self._forget(sample.at_ms)
         members, reason = self._settled(sample, needed)
         return Desired(
@@ -198,12 +202,25 @@ class Scaling:
         return 1_000 * self._done / self._occupied_ms if is_known else None
 
     def _forget(self, now_ms: int) -> None:
-        settings, samples, needs = self._settings, self._samples, self._needs
+        settings, samples = self._settings, self._samples
         while len(samples) > 2 and now_ms - samples[1].at_ms >= settings.window_ms:
             samples.popleft()
         kept_ms = max(settings.in_after_ms, settings.out_after_ms)
-        while len(needs) > 1 and now_ms - needs[1][0] >= kept_ms:
-            needs.popleft()
+        for looks in (self._needs, self._presents):
+            while len(looks) > 1 and now_ms - looks[1][0] >= kept_ms:
+                looks.popleft()
+
+    def _count_newcomers(self, now_ms: int, partitions: int) -> None:
+        """More than are wanted are wanted, too, once they have stayed: somebody has started them."""
+        out_after_ms = self._settings.out_after_ms
+        if not self._reaches(self._presents, now_ms, out_after_ms):
+            return
+        recent = [present for _, present in self._recent(self._presents, now_ms, out_after_ms)]
+        if max(recent) <= self._wanted:
+            self._explained = self._wanted
+        elif min(recent) > max(self._wanted, self._explained):
+            self._explained = min(recent)
+            self._wanted = max(self._wanted, min(self._explained, partitions))
 
     def _rates(self) -> tuple[float | None, float | None]:
         """Messages a second that got done, and that came in."""
@@ -242,27 +259,36 @@ class Scaling:
         if not (wanted or sample.handled):
             self._wanted = needed
             return needed, "nobody is there" + (", and messages wait" if sample.lag else "")
-        more = min(need for _, need in self._recent(sample.at_ms, settings.out_after_ms))
-        if more > wanted and self._reaches(sample.at_ms, settings.out_after_ms):
+        needs, present = self._needs, len(sample.handled)
+        more = min(need for _, need in self._recent(needs, sample.at_ms, settings.out_after_ms))
+        if more > wanted and self._reaches(needs, sample.at_ms, settings.out_after_ms):
             self._wanted = more
             return more, f"so many have been needed for {settings.out_after_ms // 1_000} s"
-        fewer = max(need for _, need in self._recent(sample.at_ms, settings.in_after_ms))
-        if fewer < max(wanted, len(sample.handled)) and self._reaches(sample.at_ms, settings.in_after_ms):
-            self._wanted = fewer
+        fewer = max(need for _, need in self._recent(needs, sample.at_ms, settings.in_after_ms))
+        if fewer < max(wanted, present) and self._reaches(needs, sample.at_ms, settings.in_after_ms):
+            self._wanted, self._explained = fewer, max(self._explained, present)
             return fewer, f"no more have been needed for {settings.in_after_ms // 1_000} s"
-        if len(sample.handled) < wanted:
+        return self._unchanged(present, needed)
+
+    def _unchanged(self, present: int, needed: int) -> tuple[int | None, str]:
+        wanted = self._wanted
+        if present > max(wanted, self._explained):
+            return None, f"more have come than the {wanted} that were there or called for; if they stay, they count"
+        if present < wanted:
             return wanted, f"{wanted} were there or called for; that fewer would be enough has to last"
         enough = "so many are enough, and none is too many"
         return wanted, enough if needed == wanted else f"{needed} would be enough now, but that has to last"
 
-    def _recent(self, now_ms: int, within_ms: int) -> Sequence[tuple[int, int]]:
-        """What was needed at any time in it: at its looks, and from the one before on."""
-        older = [it for it in self._needs if now_ms - it[0] >= within_ms]
-        return older[-1:] + [it for it in self._needs if now_ms - it[0] < within_ms]
+    @staticmethod
+    def _recent(looks: Iterable[tuple[int, int]], now_ms: int, within_ms: int) -> Sequence[tuple[int, int]]:
+        """What was so at any time in it: at its looks, and from the one before on."""
+        older = [it for it in looks if now_ms - it[0] >= within_ms]
+        return older[-1:] + [it for it in looks if now_ms - it[0] < within_ms]
 
-    def _reaches(self, now_ms: int, back_ms: int) -> bool:
+    @staticmethod
+    def _reaches(looks: Sequence[tuple[int, int]], now_ms: int, back_ms: int) -> bool:
         """Whether it has been looked for so long, without a break of which nothing is known."""
-        return now_ms - self._needs[0][0] >= back_ms
+        return now_ms - looks[0][0] >= back_ms
 
 
 def _sample(group: GroupDescription) -> _Sample:
