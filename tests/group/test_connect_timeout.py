@@ -7,18 +7,22 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import anyio
 import pytest
 from pika import exceptions as pika_errors
+from redis import Redis
 from tests.cli_process import cobalance, running
 from tests.consumers import bodies_in, new_topic
+from tests.faults.eventually import eventually
 from tests.faults.proxy import FaultProxy
 from tests.names import unique
 
-from cobalance import BlockingConsumerGroup, ConsumerGroup, GroupSettings, MemberSettings, servers
-from cobalance.errors import MembershipError, UsageError
+from cobalance import BlockingConsumerGroup, ConsumerGroup, Group, GroupAdmin, GroupSettings, MemberSettings, servers
+from cobalance.errors import MembershipError, OutOfMemory, UsageError
 from cobalance.rabbitmq.dropin.connection import GroupConnection, GroupUnreachable
 
 SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000)
@@ -145,3 +149,24 @@ def test_a_command_that_consumes_waits(late_url: str, amqp_url: str, redis_url: 
         with running(*command, folder=tmp_path, environment=urls) as it:
             it.wait_for("joined group")
             assert it.end(signal.SIGINT).code == 0
+
+
+@pytest.mark.anyio
+async def test_a_full_redis_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    """Like one that is away; by default not at all."""
+    with closing(servers.private_redis()) as server, Redis.from_url(server.url) as admin:
+        with GroupAdmin(server.url) as groups:
+            groups.create("g", SETTINGS)
+        admin.config_set("maxmemory", 1)
+        with pytest.raises(OutOfMemory):
+            async with Group("g", ["a"], redis_url=server.url, settings=SETTINGS):
+                pass
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_enter, server.url)
+            await eventually(lambda: "It is waited for" in caplog.text)
+            admin.config_set("maxmemory", 0)
+
+
+async def _enter(url: str) -> None:
+    async with Group("g", ["a"], redis_url=url, settings=SETTINGS, connect_timeout_s=60) as group:
+        await group.wait_held("a")

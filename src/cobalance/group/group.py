@@ -26,7 +26,6 @@ from cobalance.errors import (
     NotHeld,
     OffsetRegressed,
     UnknownGroup,
-    Unreachable,
     UsageError,
 )
 from cobalance.faces import hides
@@ -35,7 +34,7 @@ from cobalance.group.engine import Engine, call_timeout_ms
 from cobalance.group.health import Healthy
 from cobalance.group.instance_file import InstanceFile
 from cobalance.group.own_code import OwnCode, as_raised
-from cobalance.group.patience import Patience
+from cobalance.group.patience import CANNOT_SERVE, Patience
 from cobalance.group.pausing import Pausing
 from cobalance.group.stay import ONCE, StartStop, ended_early, not_entered
 from cobalance.group.tenure import Tenure
@@ -266,14 +265,14 @@ class Group(Healthy, Pausing, StartStop):
             raise ended_early(self.name)
 
     async def _check_redis(self) -> None:
-        """Joining took long. If that is because Redis cannot be reached, it is not waited for any longer than when
-        connecting.
+        """Joining took long. If that is because Redis cannot be reached, or is full, it is not waited for any longer than
+        when connecting.
         """
         try:
             await in_thread(self._coordinator.tick)
         except UnknownGroup:
             pass
-        except Unreachable:
+        except CANNOT_SERVE:
             if self._patience.over:
                 raise
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from cobalance.backoff import Backoff
-from cobalance.errors import Unreachable, sentence
+from cobalance.errors import OutOfMemory, Unreachable, sentence
 from cobalance.group.clock import monotonic_ms
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("cobalance")
 
 BACKOFF_S = Backoff(0.1, 1.0)
+
+CANNOT_SERVE = Unreachable, OutOfMemory
+"""What a server says, or not, that may serve later."""
 
 T = TypeVar("T")
 
@@ -53,13 +56,13 @@ class Patience:
         """Repeats the attempt until it succeeds, and returns its result.
 
         Raises:
-            Unreachable: none succeeded in time.
+            Unreachable, OutOfMemory: none succeeded in time.
         """
         failures = 0
         while True:
             try:
                 return await attempt()
-            except Unreachable as error:
+            except CANNOT_SERVE as error:
                 left_s = (self._until - monotonic_ms()) / 1000
                 if left_s <= 0:
                     raise
