@@ -22,12 +22,17 @@ class Worker:
 
 
 class Processor:
-    """The time that the process has had it."""
+    """The time that the process has had it, and a clock by which so much passes from one look to the next."""
 
-    s = 5.0
+    s, passes_s = 5.0, 100.0
+    now = 0.0
 
     def process_time(self) -> float:
         return self.s
+
+    def monotonic(self) -> float:
+        self.now += self.passes_s
+        return self.now
 
 
 @pytest.fixture
@@ -57,6 +62,20 @@ def test_handlers_that_compute_take_the_processor(processor: Processor) -> None:
     assert workers.occupied_ms(places=4) == 300
     workers["a"].busy_ms += 800
     assert workers.occupied_ms(places=4) == 500
+
+
+def test_it_is_never_full_for_longer_than_time_passes(processor: Processor) -> None:
+    """Though handlers compute on four processors, or most places have gone since; nor is a handler counted twice."""
+    workers: Any = Workers()
+    processor.passes_s = 1.0
+    processor.s += 4
+    assert workers.occupied_ms(places=4) == 1_000
+    workers["a"] = Worker(3, 12_000)
+    assert workers.occupied_ms(places=1) == 2_000
+    workers["a"].busy_ms = 11_000
+    assert workers.occupied_ms(places=1) == 2_000
+    workers["a"].busy_ms = 12_100
+    assert workers.occupied_ms(places=1) == 2_100
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 
 def processor_share() -> float:
-    """How much of one processor the process may have: less than 1 only in a container with such a limit."""
+    """How much of one processor the process may have: less than 1 only in a container with such a limit (cgroup v2)."""
     try:
         quota, period = map(int, LIMIT.read_text().split())
     except (OSError, ValueError):  # there is none
@@ -35,7 +35,8 @@ class Workers(Base):
         super().__init__()
         self._lock = threading.Lock()
         self._before = self._busy_before = 0  # acknowledged, and ms of handlers, in tenures that are over
-        self._busy_ms, self._processor_s, self._occupied_ms = 0, time.process_time(), 0.0
+        self._busy_ms, self._occupied_ms = 0, 0.0
+        self._looked_s, self._processor_s = time.monotonic(), time.process_time()
         self._most = processor_share()
 
     def __setitem__(self, queue: str, worker: PartitionWorker) -> None:
@@ -55,16 +56,19 @@ class Workers(Base):
             return self._before + sum(it.acknowledged for it in self.values())
 
     def occupied_ms(self, places: int) -> int:
-        """For how long, altogether, it could not have done more, looked at often enough: it had handlers in each of its
-        places, or the process, which runs Python on one processor at a time, had that, or as much as it may have. It is
-        the longer of the two, as handlers may wait or compute.
+        """For how long, altogether, it was full, if looked at often enough: it had handlers in each of its places, or the
+        process, which runs Python on one processor at a time, had that, or as much as it may have. It is the longer of the
+        two, as handlers may wait or compute, and never longer than what passed: some compute on several processors, and
+        places may have gone.
         """
         with self._lock:
             busy_ms = self._busy_before + sum(it.busy_ms for it in self.values())
-            processor_s = time.process_time()
+            busy_ms = max(busy_ms, self._busy_ms)  # a handler that ends just now may be missing
+            looked_s, processor_s = time.monotonic(), time.process_time()
             computed_ms = 1_000 * (processor_s - self._processor_s) / self._most
-            self._occupied_ms += max((busy_ms - self._busy_ms) / places, computed_ms)
-            self._busy_ms, self._processor_s = busy_ms, processor_s
+            full_ms = max((busy_ms - self._busy_ms) / places, computed_ms)
+            self._occupied_ms += min(1_000 * (looked_s - self._looked_s), full_ms)
+            self._busy_ms, self._looked_s, self._processor_s = busy_ms, looked_s, processor_s
             return round(self._occupied_ms)
 
     def _count(self, queue: str) -> None:
