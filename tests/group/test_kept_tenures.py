@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import anyio
 import anyio.lowlevel
 import pytest
+from tests.faults.eventually import eventually as until
 from tests.names import unique
 
 from cobalance import BlockingGroup, BlockingTenure, Group, Tenure
@@ -29,12 +30,6 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 def options() -> dict[str, object]:
     return {"redis_url": f"memory://{unique('kept')}", "settings": SETTINGS}
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(WITHIN_S):
-        while not condition():
-            await anyio.lowlevel.checkpoint()
 
 
 def asked_back(group: Group | BlockingGroup) -> Tenure | BlockingTenure | None:
