@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _weakrefset
 import dis
 import sys
 import threading
@@ -10,6 +11,10 @@ from types import FrameType
 from typing import Any
 
 WAIT_S = 60
+
+
+_SWALLOWS = _weakrefset.__file__, "_remove"
+"""A callback: Python swallows what it raises."""
 
 
 class Interrupted(BaseException):
@@ -31,6 +36,8 @@ class Interruption:
     def __call__(self, frame: FrameType, event: str, _: object) -> Any:
         """As `sys.settrace` wants it."""
         if frame.f_code.co_filename == threading.__file__ and not self._in_threading:
+            return None
+        if (frame.f_code.co_filename, frame.f_code.co_name) == _SWALLOWS:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "return":
