@@ -445,7 +445,7 @@ CONFIRMS: tuple[Mutant, ...] = (
     partition(
         "a-nack-is-an-ack",
         "../publish/confirm_channel",
-        '                self._settle(message, refused(message, "it answered with a nack") if nacked else None)\n',
+        "                self._settle(message, unconfirmed(message, NACKED) if nacked else None)\n",
         "                self._settle(message, None)\n",
         "A message that RabbitMQ refused counts as stored.",
         PUBLISH + "test_publisher.py::test_a_message_that_a_full_queue_refuses_fails",
