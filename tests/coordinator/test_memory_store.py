@@ -353,6 +353,7 @@ def test_a_later_store_runs_what_an_earlier_one_has_parsed(lua: str) -> None:
     script = Script.of("parsed once", f"local by = '{lua}'\nredis.call('HSET', KEYS[1], by, 1)\nreturn os")
     for _ in range(2):
         later = MemoryStore(lua=lua)
+        assert run(later, "return redis.call('HGET', KEYS[1], ARGV[1])", lua) is None
         with pytest.raises(ScriptFailed, match="user_script:3: Script attempted to access nonexistent global variable"):
             later.run(script, KEYS, ())
         assert run(later, "return redis.call('HGET', KEYS[1], ARGV[1])", lua) == b"1"

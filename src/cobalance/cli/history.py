@@ -94,17 +94,7 @@ def _object(entry: JournalEntry | Gap) -> dict[str, Any]:
 
 def _row(entry: JournalEntry | Gap) -> tuple[Cell, ...]:
     if isinstance(entry, Gap):
-        return (
-            None,
-            None,
-            "gap",
-            None,
-            None,
-            None,
-            None,
-            None,
-            f"{counted(entry.missing, 'entry', 'entries')} missing",
-        )
+        return None, None, "gap", *[None] * 5, f"{counted(entry.missing, 'entry', 'entries')} missing"
     return (
         entry.seq,
         datetime.fromtimestamp(entry.at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),

@@ -127,9 +127,9 @@ class Scaling:
         """Of members that say both; what is older than the window counts half, and so on."""
         self._measured: tuple[int, float] | None = None
         """When members had work throughout for the last time, and what each got done a second; or more, since then."""
-        self._present = self._wanted = self._explained = 0
-        """The last: how many may be there without being a reason for anything, since some have yet to go."""
         self._presents: deque[tuple[int, int]] = deque()
+        self._wanted = self._explained = 0
+        """The last: how many may be there without being a reason for anything, since some have yet to go."""
 
     def judge(self, group: GroupDescription) -> Desired:
         """Takes a snapshot in, and says how many members there should be."""
@@ -145,11 +145,10 @@ class Scaling:
             self._take(sample)
         done, came = self._rates()
         needed = self._needed(group, sample, came)
-        if needed is None or present != self._present:
+        if needed is None or not self._presents or present != self._presents[-1][1]:
             self._needs.clear()
         if needed is not None:
             self._needs.append((sample.at_ms, needed))
-        self._present = present
         self._presents.append((sample.at_ms, present))
         self._count_newcomers(sample.at_ms, len(group.resources))
         self._forget(sample.at_ms)

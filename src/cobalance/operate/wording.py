@@ -92,9 +92,9 @@ class Wording:
             "removing": "resources were removed from the list",
             "resumed": f"{entry.resource} was resumed{said_by(entry)}",
             "incarnation": "the group was created" if entry.reason == "created" else "Redis lost data of the group",
-            "recovered": "the group had found out who held what"
-            if entry.reason != "created"
-            else "the group was created, and nobody held anything",
+            "recovered": "the group was created, and nobody held anything"
+            if entry.reason == "created"
+            else "the group had found out who held what",
         }
         return told[entry.kind]
 

@@ -297,7 +297,6 @@ class ConfirmChannel:
                 self._lanes = lanes
                 opened.set_result(None)
                 self._let_in()  # an interrupted call may have left its message in the line
-                self._let_in()  # an interrupted call may have left its message in the line
 
         self._connection.add_end_listener(ended)
         if opened.done():  # The connection is already gone.
