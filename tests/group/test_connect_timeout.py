@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -26,6 +27,7 @@ from cobalance.errors import MembershipError, OutOfMemory, UsageError
 from cobalance.rabbitmq.dropin.connection import GroupConnection, GroupUnreachable
 
 SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000)
+QUICK = GroupSettings(session_timeout_ms=300, heartbeat_interval_ms=50, revocation_timeout_ms=6_000)
 NOWHERE = "amqp://guest:guest@127.0.0.1:1/%2F"
 
 
@@ -152,21 +154,26 @@ def test_a_command_that_consumes_waits(late_url: str, amqp_url: str, redis_url: 
 
 
 @pytest.mark.anyio
-async def test_a_full_redis_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    """Like one that is away; by default not at all."""
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_full_redis_is_waited_for(caplog: pytest.LogCaptureFixture, known: bool) -> None:
+    """Like one that is away, also where nothing but the join would write: the group is new."""
     with closing(servers.private_redis()) as server, Redis.from_url(server.url) as admin:
-        with GroupAdmin(server.url) as groups:
-            groups.create("g", SETTINGS)
+        if known:
+            with GroupAdmin(server.url) as groups:
+                groups.create("g", QUICK)
         admin.config_set("maxmemory", 1)
-        with pytest.raises(OutOfMemory):
-            async with Group("g", ["a"], redis_url=server.url, settings=SETTINGS):
-                pass
+        began = time.monotonic()
+        with pytest.raises(OutOfMemory, match="raise its maxmemory"):
+            await _enter(server.url, 1)
+        assert time.monotonic() - began >= 1
+        caplog.clear()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_enter, server.url)
-            await eventually(lambda: "It is waited for" in caplog.text)
+            tasks.start_soon(_enter, server.url, 60)
+            await eventually(lambda: "raise its maxmemory" in caplog.text)
             admin.config_set("maxmemory", 0)
 
 
-async def _enter(url: str) -> None:
-    async with Group("g", ["a"], redis_url=url, settings=SETTINGS, connect_timeout_s=60) as group:
-        await group.wait_held("a")
+async def _enter(url: str, patience_s: float) -> None:
+    with anyio.fail_after(90):
+        async with Group("g", ["a"], redis_url=url, settings=QUICK, connect_timeout_s=patience_s) as group:
+            await group.wait_held("a")

@@ -146,7 +146,9 @@ class Engine:
         self._listener = coordinator.transport.listen(self._hinted)
         self.vouching = Vouching(coordinator, listens=self._listens, renew=self._listener.renew)
         self._channel = self._heard_channel = ""
-        self._last_failure, self._failing_since = "", 0
+        self.failing: CobalanceError | None = None
+        """Why the coordinator's last call failed; None if it was answered."""
+        self._failing_since = 0
         self._lateness = Lateness()
         self._unconfirmed: deque[tuple[int, Callable[[], None]]] = deque()
         self._over = threading.Event()
@@ -415,15 +417,15 @@ class Engine:
         if self._over.is_set():  # its connection is closed under its last call
             return
         self._failing_since = self._failing_since or monotonic_ms()
-        if str(error) != self._last_failure:
-            self._last_failure = str(error)
+        last, self.failing = self.failing, error
+        if str(error) != str(last):
             log.warning("group %s: %s; trying again", self._coordinator.group, error)
 
     def _report_answer(self) -> None:
-        if self._last_failure:
+        if self.failing is not None:
             silence = seconds(monotonic_ms() - self._failing_since)
             log.info("group %s: Redis answers again, after %s", self._coordinator.group, silence)
-        self._last_failure, self._failing_since = "", 0
+        self.failing, self._failing_since = None, 0
 
     def _listens(self) -> bool:
         return self._heard_channel == self._channel

@@ -258,23 +258,19 @@ class Group(Healthy, Pausing, StartStop):
             with anyio.move_on_after(self.settings.session_timeout_ms / 1000):
                 await self._settled.wait()
                 break
-            await self._check_redis()
+            self._check_redis()
         if self._failure is not None:  # it is raised in the task group, which cancels this task
             await anyio.sleep_forever()
         if self._left.is_set():
             raise ended_early(self.name)
 
-    async def _check_redis(self) -> None:
+    def _check_redis(self) -> None:
         """Joining took long. If that is because Redis cannot be reached, or is full, it is not waited for any longer than
         when connecting.
         """
-        try:
-            await in_thread(self._coordinator.tick)
-        except UnknownGroup:
-            pass
-        except CANNOT_SERVE:
-            if self._patience.over:
-                raise
+        failing = self._engine.failing
+        if failing is not None and (self._patience.over or not isinstance(failing, CANNOT_SERVE)):
+            raise failing
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
