@@ -142,9 +142,15 @@ class GroupAdmin:
         if force:
             coordinator.delete(force=True)
             return
-        read = [row.name for row in coordinator.resources() if row.committed is not None]
-        read += [it.name for it in coordinator.kept_offsets()]
-        _when_left(coordinator, coordinator.delete, on_waiting)
+        read = list[str]()
+
+        def delete() -> None:
+            nonlocal read
+            read = [row.name for row in coordinator.resources() if row.committed is not None]
+            read += [it.name for it in coordinator.kept_offsets()]
+            coordinator.delete()
+
+        _when_left(coordinator, delete, on_waiting)
         try:
             if read:
                 forget(self._amqp_url, group, read, key_prefix=self._prefix)

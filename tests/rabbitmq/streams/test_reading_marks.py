@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
+import anyio.from_thread
+import anyio.to_thread
 import pytest
 from pika import exceptions as pika_errors
 from pika.exchange_type import ExchangeType
@@ -17,6 +20,8 @@ from tests.streams import Stream, connected, new_stream
 from cobalance import Delivery, Tenure
 from cobalance.admin import GroupAdmin
 from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.keys import EVERYBODY
+from cobalance.coordinator.open import open_transport
 from cobalance.errors import GroupActive
 from cobalance.rabbitmq.streams import reading_mark
 from cobalance.rabbitmq.streams.reading_mark import mark, mark_name, may_mark
@@ -93,6 +98,25 @@ async def test_a_deleted_group_is_forgotten_by_streams_that_have_left_its_list(h
             await until(lambda: set(here.resources()) == {other.name})
         assert is_marked(here, stream)
         admin.delete(here.group)
+    assert not is_marked(here, stream)
+
+
+async def test_a_deletion_forgets_streams_that_were_read_while_it_waited(here: Place, stream: Stream) -> None:
+    """A process still listened, and another one came and left."""
+    listening = threading.Event()
+    with (
+        closing(open_transport(here.redis_url)) as transport,
+        closing(transport.listen(lambda *_: listening.set())) as listener,
+        closing(GroupAdmin(here.redis_url, amqp_url=here.amqp_url)) as admin,
+    ):
+        listener.subscribe(here.coordinator.channel(EVERYBODY))
+        assert await anyio.to_thread.run_sync(listening.wait, 30)
+
+        def read() -> None:
+            anyio.from_thread.run(start_next, here, stream)
+            listener.close()
+
+        await anyio.to_thread.run_sync(lambda: admin.delete(here.group, on_waiting=read))
     assert not is_marked(here, stream)
 
 
