@@ -36,6 +36,9 @@ management API shows them.
 LAYOUT_ARGUMENT = "x-cobalance-layout"
 """Marks an exchange, in addition, as the marker of a layout."""
 
+CORRECT = "Correct the number where a program states it, and restart one that states none"
+"""The latter has found a topic that was made anew since."""
+
 
 def create_topic(url: str, topic: Topic, *, group: str | None = None) -> Topic:
     """Declares the topic's exchange, queues and bindings. Returns the topic as it is on the broker.
@@ -136,7 +139,7 @@ def current_layout(admin: Admin, topic: Topic) -> Topic:
     if topic.partitions > partitions and not is_another:
         raise TopicMismatch(
             f"Topic {topic.name!r} at {admin.place} was grown to {counted(partitions, 'partition')}, which is less than {topic.partitions}. "
-            f"Use its real number of partitions, or grow it: cobalance topic grow {topic.name} --partitions {topic.partitions}"
+            f"{CORRECT}; or grow it: cobalance topic grow {topic.name} --partitions {topic.partitions}"
         )
     return attrs.evolve(topic, partitions=partitions, layout=newest)
 
@@ -158,7 +161,7 @@ def _refuse_other_size(admin: Admin, topic: Topic) -> None:
     if size is None:
         raise TopicMismatch(
             f"Topic {topic.name!r} at {admin.place} does not have {counted(topic.partitions, 'partition')}, or was created by an earlier version, which "
-            f"did not record how many. Use its real number; or delete it and create it again: cobalance topic delete {topic.name}"
+            f"did not record how many. {CORRECT}; or delete it and create it again: cobalance topic delete {topic.name}"
         )
     if is_set(admin, topic):
         raise TopicMismatch(
@@ -166,8 +169,8 @@ def _refuse_other_size(admin: Admin, topic: Topic) -> None:
             f"topic before that was deleted and created anew. Delete it, then create it again: cobalance topic delete {topic.name}"
         )
     raise TopicMismatch(
-        f"Topic {topic.name!r} at {admin.place} has {counted(size, 'partition')}, not {topic.partitions}. Use that "
-        f"number; a topic that does not consist of streams can be given more: cobalance topic grow {topic.name} --partitions N"
+        f"Topic {topic.name!r} at {admin.place} has {counted(size, 'partition')}, not {topic.partitions}. {CORRECT}; "
+        f"a topic that does not consist of streams can be given more: cobalance topic grow {topic.name} --partitions N"
     )
 
 
