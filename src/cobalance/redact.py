@@ -58,7 +58,7 @@ def redact(text: str, most: int = MOST) -> str:
         return _encodable(_without_secrets(text))
     # An "@" in place of the rest has the user part of a URL hidden that was cut in two.
     beginning = _without_secrets(f"{text[:most]}@").removesuffix("@")
-    return f"{_encodable(beginning)}… ({len(text) - most} characters left out)"
+    return f"{_encodable(beginning)}… (characters left out: {len(text) - most})"
 
 
 def _encodable(text: str) -> str:

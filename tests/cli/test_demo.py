@@ -238,7 +238,7 @@ def detour(evidence: Evidence) -> Evidence:
 
 def test_a_needless_move_is_found(detour: Evidence) -> None:
     """Even if the result is even."""
-    assert failures(detour) == "A is killed: 3 moves where 1 suffice"
+    assert failures(detour) == "A is killed: 3 moves where 1 suffices"
 
 
 def test_a_needless_pause_is_found(evidence: Evidence) -> None:

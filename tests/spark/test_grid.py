@@ -66,8 +66,8 @@ def test_options_replace_what_a_file_says(tmp_path: Path, capsys: pytest.Capture
     assert main(words) == 0
     assert main([*words, "--gather", "5s", "6s", "--members", "3"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "8 combinations, 1 seeds: 8 runs",
-        "4 combinations, 1 seeds: 4 runs",
+        "8 combinations, 1 seed: 8 runs",
+        "4 combinations, 1 seed: 4 runs",
     ]
 
 

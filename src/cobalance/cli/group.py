@@ -14,7 +14,7 @@ from cobalance.admin import GroupAdmin
 from cobalance.cli.exits import FAILED
 from cobalance.cli.options import NO_SETTINGS, THIS_REDIS, AmqpUrl, Json, Name, RedisOptions, SettingOptions
 from cobalance.cli.output import print_json, print_table, remark, remark_waiting
-from cobalance.errors import CobalanceError, UnknownGroup, Unreachable
+from cobalance.errors import CobalanceError, UnknownGroup, Unreachable, counted
 from cobalance.operate.wording import RESUMED
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 
@@ -88,7 +88,7 @@ def delete(
         print_json({"group": name, "deleted": True, "members": present})
     if present:
         remark(
-            f"warning: group {name!r} had {present} member{'s' if present > 1 else ''}. Members still alive will create it again from what "
+            f"warning: group {name!r} had {counted(present, 'member')}. Members still alive will create it again from what "
             "they hold; stop them, and delete it again, to be rid of it."
         )
 

@@ -159,9 +159,7 @@ class Handovers:
         if self.seq == 0:  # only the beginning is gone
             return
         at_ms = self._at_ms
-        words = (
-            f"{counted(gap.missing, 'entry', 'entries')} of the journal {'is' if gap.missing == 1 else 'are'} missing"
-        )
+        words = f"{counted(gap.missing, 'entry of the journal is', 'entries of the journal are')} missing"
         self.happenings.append(Happening(id=gap.before_seq, seq=gap.before_seq, at_ms=at_ms, kind="gap", what=words))
         for track in self.tracks.values():
             if track and track[-1].to_ms is None:

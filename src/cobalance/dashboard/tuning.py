@@ -98,11 +98,11 @@ def _heartbeat(_: GroupSettings, timings: Timings) -> Evidence:
 def _revocation(settings: GroupSettings, timings: Timings) -> Evidence:
     told = [_spread("Drains took", timings.drains, "handover")]
     if timings.given_up:
-        told.append(f"{counted(timings.given_up, 'resource')} {_was(timings.given_up)} given up by their holders.")
+        told.append(f"{counted(timings.given_up, 'resource was', 'resources were')} given up by their holders.")
     advice, longest = None, max(timings.drains, default=0)
     if timings.forced:
         told.append(
-            f"{counted(timings.forced, 'resource')} {_was(timings.forced)} moved by force, so messages were handled twice."
+            f"{counted(timings.forced, 'resource was', 'resources were')} moved by force, so messages were handled twice."
         )
         advice = "Make handlers finish sooner, or raise it."
     elif len(timings.drains) >= ENOUGH and longest * 10 < settings.revocation_timeout_ms:
@@ -159,7 +159,3 @@ def _spread(what: str, values: Collection[int], of: str) -> str | None:
     if len(values) < ENOUGH:
         return f"{what} {longest} at most ({counted(len(values), of)})."
     return f"{what} {half} or less for half of {counted(len(values), of)}, {most} or less for 95 %, {longest} at most."
-
-
-def _was(count: int) -> str:
-    return "was" if count == 1 else "were"

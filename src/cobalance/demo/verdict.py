@@ -9,6 +9,7 @@ import attrs
 
 from cobalance.demo.evidence import Evidence, ObservedChange
 from cobalance.demo.tenures import ObservedTenure, Tenures
+from cobalance.errors import counted
 from cobalance.journal import JournalEntry
 from cobalance.lab.diary import HandlerRun, repeats
 from cobalance.lab.message import NumberedMessage
@@ -144,9 +145,9 @@ def _failures(evidence: Evidence, verdict: DemoVerdict) -> Iterator[str]:
 def _excesses(change: ChangeVerdict) -> Iterator[str]:
     """Needless moves, and partitions that were paused and then kept."""
     if change.moves != change.minimum:
-        yield f"{change.name}: {change.moves} moves where {change.minimum} suffice"
+        yield f"{change.name}: {counted(change.moves, 'move')} where {counted(change.minimum, 'suffices', 'suffice')}"
     elif len(change.interrupted) > change.minimum:
-        yield f"{change.name}: {len(change.interrupted)} partitions were paused where {change.minimum} had to move"
+        yield f"{change.name}: {counted(len(change.interrupted), 'partition was', 'partitions were')} paused where {change.minimum} had to move"
 
 
 # -- changes -----------------------------------------------------------------------------------------------------------

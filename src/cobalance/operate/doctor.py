@@ -326,7 +326,7 @@ def _forced(group: GroupDescription, entries: Sequence[JournalEntry]) -> Finding
     if not forced:
         return _group(group, "handovers", "ok", "none was forced")
     advice = f"make handlers finish sooner, or cobalance group configure {group.name} --revocation-timeout"
-    message = f"{forced} {'was' if forced == 1 else 'were'} forced after {group.settings.revocation_timeout_ms} ms, so messages were handled twice"
+    message = f"{counted(forced, 'was', 'were')} forced after {group.settings.revocation_timeout_ms} ms, so messages were handled twice"
     return _group(group, "handovers", "warning", message, advice)
 
 

@@ -108,8 +108,7 @@ class Explanation:
         if backlog.lag is not None:
             flight = f", {backlog.in_flight} of them in flight" if backlog.in_flight else ""
             oldest = f", the oldest for {duration(backlog.oldest_ms)}" if backlog.oldest_ms is not None else ""
-            verb = "is" if backlog.lag == 1 else "are"
-            yield f"{counted(backlog.lag, 'message')} {verb} left to do{flight}{oldest}."
+            yield f"{counted(backlog.lag, 'message is', 'messages are')} left to do{flight}{oldest}."
         told = {
             "WARN": "They are worked, but more come than are done; or they wait for a move.",
             "STALL": "Nothing of that gets done.",
@@ -165,7 +164,7 @@ class Explanation:
 
     def _gaps(self) -> Iterator[str]:
         if self.account.missing:
-            yield f"{counted(self.account.missing, 'entry', 'entries')} of the journal {'is' if self.account.missing == 1 else 'are'} gone, so older causes may be missing."
+            yield f"{counted(self.account.missing, 'entry of the journal is', 'entries of the journal are')} gone, so older causes may be missing."
 
     @property
     def _wording(self) -> Wording:

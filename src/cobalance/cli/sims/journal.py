@@ -22,7 +22,7 @@ from cobalance.cli.sims.places import check_groups
 from cobalance.cli.sims.spark_options import HERE, SparkOptions
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.open import DEFAULT_REDIS_URL, open_transport
-from cobalance.errors import UnknownGroup, UsageError
+from cobalance.errors import UnknownGroup, UsageError, counted
 from cobalance_sims.spark.interruption import sigterm_interrupts, stop_wished
 from cobalance_sims.spark.journal_folder import CHECKPOINT, EVENTS, exported_here, holds_everything, lost_its_place
 from cobalance_sims.spark.journal_options import DEFAULT_VARIABLE, JournalOptions
@@ -233,7 +233,7 @@ def _ended(query: StreamingQuery, wished: threading.Event) -> bool:
 def told(found: Exported) -> str:
     """A line about one group."""
     gaps = f"; MISSING: {', '.join(found.gaps[:5])}{', …' if len(found.gaps) > 5 else ''}" if found.gaps else ""
-    return f"{found.group}: {found.events:,} events, {_moment(found.first_at_ms)} to {_moment(found.last_at_ms)}{gaps}"
+    return f"{found.group}: {counted(found.events, 'event')}, {_moment(found.first_at_ms)} to {_moment(found.last_at_ms)}{gaps}"
 
 
 def _moment(at_ms: int) -> str:

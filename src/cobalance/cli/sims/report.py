@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from cobalance.errors import CobalanceError, UsageError
+from cobalance.errors import CobalanceError, UsageError, counted
 from cobalance_sims.spark.errors import INSTALL
 
 app = App(name="report")
@@ -46,5 +46,5 @@ def report(
         pictures = write_pngs(materials, png) if png else []
     except OSError as error:
         raise UsageError(f"{error.filename or out} cannot be written ({error.strerror}): name another place.") from None
-    also = f", and {len(pictures)} pictures in {png}" if pictures else ""
+    also = f", and {counted(len(pictures), 'picture')} in {png}" if pictures else ""
     print(f"{out}: {len(text.encode()) / 1e6:.1f} MB{also}")

@@ -14,6 +14,7 @@ from cobalance.cli.exits import FAILED, OK
 from cobalance.cli.options import duration_option
 from cobalance.cli.sims.places import check_target
 from cobalance.cli.sims.spark_options import HERE, SparkOptions
+from cobalance.errors import counted
 from cobalance_sims.spark.grid import PARAMETERS, SETTINGS, Grid, known, make_grid, read_grid, some
 from cobalance_sims.spark.interruption import interruptible, quiet_interrupts
 
@@ -68,9 +69,11 @@ def sweep(
     tables = _tables(grid, values)
     tables.update({name: it for name, it in (("seeds", list(seeds)), ("checks", checks)) if it})
     made = make_grid(tables, skip_impossible=skip_impossible)
-    _say(f"{len(made.points):,} combinations, {len(made.seeds):,} seeds: {made.runs:,} runs")
+    _say(f"{counted(len(made.points), 'combination')}, {counted(len(made.seeds), 'seed')}: {counted(made.runs, 'run')}")
     if made.skipped:
-        _say(f"{len(made.skipped):,} impossible combinations are left out: {some(made.skipped)}")
+        _say(
+            f"{counted(len(made.skipped), 'impossible combination is', 'impossible combinations are')} left out: {some(made.skipped)}"
+        )
     return OK if dry_run else _sweep(made, out, events, wave, spark)
 
 
@@ -88,7 +91,7 @@ def _sweep(grid: Grid, out: str, events: float, wave_ms: int, options: SparkOpti
 
         sweep = Sweep(spark=spark, out=out, events_share=events, wave_s=wave_ms / 1000)
         done = sweep.run(grid, SweepProgress(Console(stderr=True)))
-    _say(f"{done.made:,} runs made, {done.there:,} were there; all are in {sweep.out}")
+    _say(f"{counted(done.made, 'run')} made, {counted(done.there, 'was', 'were')} there; all are in {sweep.out}")
     if done.failed:
         _say(f"{len(done.failed):,} FAILED:")
         for row in done.failed[:SHOWN]:

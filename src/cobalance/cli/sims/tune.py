@@ -18,7 +18,7 @@ from cobalance.cli.options import KeyPrefix
 from cobalance.cli.sims.places import check_file, writing
 from cobalance.cli.sims.spark_options import HERE, SparkOptions
 from cobalance.coordinator.keys import DEFAULT_PREFIX
-from cobalance.errors import UsageError
+from cobalance.errors import UsageError, counted
 from cobalance.names import validate_name
 from cobalance.redact import redact
 from cobalance.settings import GroupSettings, duration_ms
@@ -266,10 +266,10 @@ def _made(runs: Kept, source: ChurnSource, spark: SparkOptions | None) -> Iterat
     from cobalance_sims.tune.runners import InProcess, OnSpark
 
     if runs.count:
-        _progress(f"{runs.file}: {runs.count:,} runs of a search that was interrupted, or refused, are taken up")
+        _progress(f"{runs.file}: {counted(runs.count, 'run')} taken up, of a search that was interrupted, or refused")
 
     def left() -> str:
-        return f"{runs.count:,} runs are kept in {runs.file}; the same command goes on from there"
+        return f"{counted(runs.count, 'run is', 'runs are')} kept in {runs.file}; the same command goes on from there"
 
     with interruptible(left) as interrupted, ExitStack() as stack:
         if spark is None:

@@ -16,7 +16,7 @@ from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
 
 from cobalance.coordinator.in_flight import InFlight
-from cobalance.errors import CobalanceError
+from cobalance.errors import CobalanceError, counted
 from cobalance.group.clock import monotonic_ms
 from cobalance.rabbitmq.model.queues import Guard, Queue
 from cobalance.rabbitmq.partition import actions as act
@@ -359,9 +359,8 @@ class PartitionConsumer:
 
     @contained
     def _stands_still(self, ready: int) -> None:
-        words = (
-            f"RabbitMQ sends nothing, though {ready} messages are ready; was the queue deleted and made anew at once?"
-        )
+        messages = counted(ready, "message is", "messages are")
+        words = f"RabbitMQ sends nothing, though {messages} ready; was the queue deleted and made anew at once?"
         self._handle(self._core.give_up, channel_lost(self.queue.name, words))
 
     def broken(self, error: Exception) -> None:

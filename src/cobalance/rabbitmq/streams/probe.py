@@ -12,7 +12,7 @@ from typing import Any
 from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
 
-from cobalance.errors import ChannelLost
+from cobalance.errors import ChannelLost, counted
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.containment import contained, failure_of, unreadable
 from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost
@@ -35,7 +35,7 @@ class Undelivered(ChannelLost):
 
     def __init__(self, stream: str, count: int) -> None:
         super().__init__(
-            str(channel_lost(stream, f"RabbitMQ delivers nothing of it, though it counts {count} messages"))
+            str(channel_lost(stream, f"RabbitMQ delivers nothing of it, though it counts {counted(count, 'message')}"))
         )
         self.count = count
         """At most the offset of the next message."""

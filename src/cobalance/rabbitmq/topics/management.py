@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 import attrs
 
-from cobalance.errors import AuthenticationRefused, TopicMissing, Unreachable, UsageError
+from cobalance.errors import AuthenticationRefused, TopicMissing, Unreachable, UsageError, counted
 from cobalance.rabbitmq.topics.broker import LAYOUT_ARGUMENT, PARTITIONS_ARGUMENT
 from cobalance.rabbitmq.wire.address import is_memory, single_urls, virtual_host
 from cobalance.rabbitmq.wire.hosts import first_that_works
@@ -192,8 +192,10 @@ def _of(kind: type[T], value: Any) -> T:
 def _shape(found: Any) -> str:
     """Names are not quoted: nobody knows whose answer it is."""
     if isinstance(found, dict):
-        return f"an object with {len(found)} names"
-    return f"a list with {len(found)} elements" if isinstance(found, list) else "neither an object nor a list"
+        return f"an object with {counted(len(found), 'name')}"
+    return (
+        f"a list with {counted(len(found), 'element')}" if isinstance(found, list) else "neither an object nor a list"
+    )
 
 
 def _ask(
