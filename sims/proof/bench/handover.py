@@ -64,7 +64,7 @@ class Handovers:
         for _ in range(rounds):
             self._fill()
             steps = Steps()
-            anyio.run(self._join_a_second_member, steps)
+            anyio.run(self._join_a_second_member, steps, steps)
             for name, ms in steps.took_ms():
                 took[name].append(ms)
         detail = f"median of {rounds * PARTITIONS // 2} handovers, {PARTITIONS // 2} at a time"
@@ -80,28 +80,22 @@ class Handovers:
     def ours(self) -> float:
         """Two members; the second joins, and half of the partitions move."""
         self._fill()
-        return anyio.run(self._join_a_second_member)
+        steps = Steps()
+        anyio.run(self._join_a_second_member, steps)
+        return statistics.median(steps.gaps_ms())
 
-    async def _join_a_second_member(self, steps: Steps | None = None) -> float:
+    async def _join_a_second_member(self, steps: Steps, meter: Steps | None = None) -> None:
         name = f"bench-{uuid.uuid4().hex[:8]}"
-        last: dict[str, int] = {}
-        gaps_ms: dict[str, float] = {}
         moved = anyio.Event()
 
         async def handle_old(delivery: Delivery) -> None:
             await anyio.sleep(0.001)
-            last[delivery.queue] = time.monotonic_ns()
-            if steps is not None:
-                steps.note(delivery.queue, "last", last[delivery.queue])
+            steps.note(delivery.queue, "last", time.monotonic_ns())
 
         async def handle_new(delivery: Delivery) -> None:
-            if delivery.queue not in gaps_ms:
-                begun = time.monotonic_ns()
-                gaps_ms[delivery.queue] = (begun - last[delivery.queue]) / 1e6
-                if steps is not None:
-                    steps.note(delivery.queue, "first", begun)
+            steps.note(delivery.queue, "first", time.monotonic_ns())
             await anyio.sleep(0.001)
-            if len(gaps_ms) == PARTITIONS // 2:
+            if len(steps.gaps_ms()) == PARTITIONS // 2:
                 moved.set()
 
         def member(handler: Handler) -> ConsumerGroup:
@@ -113,14 +107,13 @@ class Handovers:
                 redis_url=self._redis_url,
                 settings=SETTINGS,
                 prefetch=PREFETCH,
-                metrics=steps,
+                metrics=meter,
             )
 
         async with member(handle_old) as old:
             await old.wait_held(*self._topic.queue_names)
             async with member(handle_new):
                 await moved.wait()
-        return statistics.median(gaps_ms.values())
 
     def raw(self) -> float:
         """The same number of takeovers by two bare consumers."""
@@ -135,7 +128,9 @@ class Handovers:
 
 
 class Steps:
-    """A meter that notes when each step of a handover was taken: the last time, until the heir's first message begins."""
+    """Notes when each step of a handover was taken: the last time, until the heir's first message begins. As a meter it
+    hears of those between the messages.
+    """
 
     NAMES = (
         ("its last message ended → closed: drain, acks, Channel.Close", "last", "ended"),
@@ -152,8 +147,12 @@ class Steps:
         if "first" not in self._at[queue]:
             self._at[queue][what] = at_ns
 
+    def gaps_ms(self) -> list[float]:
+        """From the last message to the first one, for each queue that was handed over."""
+        return [(at["first"] - at["last"]) / 1e6 for at in self._at.values() if "first" in at]
+
     def took_ms(self) -> Iterator[tuple[str, float]]:
-        """Step and duration, for each queue that was handed over."""
+        """Step and duration, for each of them."""
         for at in self._at.values():
             if "first" in at:
                 for name, begin, end in self.NAMES:
