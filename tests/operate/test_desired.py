@@ -129,6 +129,8 @@ def test_what_was_measured_under_load_is_the_most_for_a_day() -> None:
     calm = [world.pass_time(10, share=0.05) for _ in range(40)]
     assert calm[-1].per_member_per_s == pytest.approx(20, rel=0.01)
     world.each_per_s = 60
+    uneven = [world.pass_time(it, share=0.05) for it in (80, *[2] * 11) * 3]  # more than that, at one look in twelve
+    assert uneven[-1].per_member_per_s == pytest.approx(20, rel=0.01)
     assert [world.pass_time(100, share=0.5) for _ in range(40)][-1].per_member_per_s == 50
     assert [world.pass_time(10, share=0.05) for _ in range(40)][-1].per_member_per_s == 50
     found = [world.pass_time(10, s=50, share=0.05) for _ in range(24 * 72)]
@@ -151,7 +153,7 @@ def test_few_messages_tell_nothing() -> None:
     """One a minute, of which one took a moment: only ten of them say how long they take."""
     world = World(members=2)
     found = [world.pass_time(1 / 60, share=0.01) for _ in range(60)]
-    assert found[-1].per_member_per_s == 0.2  # of the five seconds with one
+    assert found[-1].per_member_per_s == pytest.approx(1 / 60)  # of the minute with one each
     found = [world.pass_time(1 / 60, share=0.01) for _ in range(90)]
     assert found[-1].per_member_per_s == pytest.approx(1 / 120 / 0.01, rel=0.15)
 

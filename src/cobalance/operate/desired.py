@@ -9,7 +9,8 @@ most of the looks within the window have to show that.
 Otherwise it is what got done, divided by the share of their time that members say it took them (`occupied_ms`). That
 leaves out what they wait for besides their handlers, such as a small prefetch, and what is slower under load. So it is
 never more than was measured where they had work throughout, for a day from then on, or until they get more done than
-that. Where members say nothing of their time, the best throughput so far is what they can do at least.
+that in a window. Where members say nothing of their time, the best throughput so far, in a window, is what they can do
+at least.
 
 What is needed is then what comes in, and the lag within `drain_within_ms`, divided by that.
 
@@ -173,23 +174,22 @@ class Scaling:
             self._waiting_since = None
         elif self._waiting_since is None:
             self._waiting_since = sample.at_ms
-        least, able = _least_rate(before, sample), self._able_per_s(before, sample)
+        least, able = _least_rate(self._samples[0], sample), self._able_per_s(before, sample)
+        if self._measured is not None:
+            self._measured = self._measured[0], max(self._measured[1], least)
         rates = [rate for a, b in pairwise(self._samples) for rate in _saturated_rates(a, b)]
         looks = sum(len(b.handled) for _, b in pairwise(self._samples))
         if rates and (able is None or 2 * len(rates) >= looks):
             self._per_member_per_s = median(rates)
             self._measured = sample.at_ms, self._per_member_per_s
         elif able is not None:
-            self._per_member_per_s = max(least, min(able, self._most_per_s(sample.at_ms, least)))
+            self._per_member_per_s = max(least, min(able, self._most_per_s(sample.at_ms)))
         elif least:
             self._per_member_per_s = max(self._per_member_per_s or 0.0, least)
 
-    def _most_per_s(self, now_ms: int, least: float) -> float:
+    def _most_per_s(self, now_ms: int) -> float:
         """What a member can do as far as that was measured."""
-        if self._measured is None or now_ms - self._measured[0] > DAY_MS:
-            return inf
-        self._measured = self._measured[0], max(self._measured[1], least)
-        return self._measured[1]
+        return self._measured[1] if self._measured is not None and now_ms - self._measured[0] <= DAY_MS else inf
 
     def _able_per_s(self, before: _Sample, sample: _Sample) -> float | None:
         """What a member could do if its work might take all of its time; None if that is not known."""
@@ -205,8 +205,8 @@ class Scaling:
         settings, samples = self._settings, self._samples
         while len(samples) > 2 and now_ms - samples[1].at_ms >= settings.window_ms:
             samples.popleft()
-        kept_ms = max(settings.in_after_ms, settings.out_after_ms)
-        for looks in (self._needs, self._presents):
+        longer_ms = max(settings.in_after_ms, settings.out_after_ms)
+        for looks, kept_ms in ((self._needs, longer_ms), (self._presents, settings.out_after_ms)):
             while len(looks) > 1 and now_ms - looks[1][0] >= kept_ms:
                 looks.popleft()
 
@@ -318,7 +318,7 @@ def _handled_between(a: _Sample, b: _Sample) -> int | None:
 
 
 def _least_rate(a: _Sample, b: _Sample) -> float:
-    """Messages a second that each member can do at least; 0 if nothing is known."""
+    """Messages a second that each member can do at least; 0 if nothing is known, for instance since members have changed."""
     done = _handled_between(a, b)
     return 1_000 * done / (b.at_ms - a.at_ms) / len(b.handled) if done and a.handled.keys() == b.handled.keys() else 0.0
 
