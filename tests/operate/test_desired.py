@@ -61,7 +61,8 @@ class World:
         waiting, rest = divmod(round(self.lag), self.partitions)
         lags: list[int | None] = [waiting + (n < rest) for n in range(self.partitions)]
         self.occupied_ms += 1_000 * s * (share or 0)
-        occupied = None if share is None else round(self.occupied_ms)
+        begun = round(self.handled) / self.handled if self.handled else 1  # what is not done has not been begun
+        occupied = None if share is None else round(self.occupied_ms * begun)
         return self.scaling.judge(
             described(self.at_s, self.members, lags, round(self.handled), occupied_ms=occupied),
         )
@@ -156,6 +157,16 @@ def test_few_messages_tell_nothing() -> None:
     assert found[-1].per_member_per_s == pytest.approx(1 / 60)  # of the minute with one each
     found = [world.pass_time(1 / 60, share=0.01) for _ in range(90)]
     assert found[-1].per_member_per_s == pytest.approx(1 / 120 / 0.01, rel=0.15)
+
+
+def test_what_an_idle_process_does_is_not_for_its_messages() -> None:
+    """Its heartbeats take some time of the processor all night; in the morning a member can do what it could before."""
+    world = World(members=6, each_per_s=200)
+    evening = [world.pass_time(138, share=0.115) for _ in range(20)][-1]
+    night = [world.pass_time(0, share=0.003) for _ in range(12 * 60)][-1]
+    morning = world.pass_time(138, share=0.115)
+    for it in (evening, night, morning):
+        assert it.per_member_per_s == pytest.approx(200, rel=0.01)
 
 
 def test_fewer_only_once_that_has_lasted_longer() -> None:

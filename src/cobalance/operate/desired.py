@@ -9,8 +9,8 @@ most of the looks within the window have to show that.
 Otherwise it is what got done, divided by the share of their time that members say it took them (`occupied_ms`). That
 leaves out what they wait for besides their handlers, such as a small prefetch, and what is slower under load. So it is
 never more than was measured where they had work throughout, for a day from then on, or until they get more done than
-that in a window. Where members say nothing of their time, the best throughput so far, in a window, is what they can do
-at least.
+that in a window. Time that takes a process without messages is left out, too: a night of heartbeats says nothing. Where
+members say nothing of their time, the best throughput so far, in a window, is what they can do at least.
 
 What is needed is then what comes in, and the lag within `drain_within_ms`, divided by that.
 
@@ -324,13 +324,20 @@ def _least_rate(a: _Sample, b: _Sample) -> float:
 
 
 def _occupied_between(a: _Sample, b: _Sample) -> tuple[int, int]:
-    """What got done by members that say how long that takes, and for how long (ms) it took all that they can do."""
-    both = [it for it in b.handled if it in a.handled and b.occupied[it] is not None]
+    """What got done by members that say how long that takes, and for how long (ms) it took all that they can do. What takes
+    an idle process its time is not for messages.
+    """
+    both = [it for it in b.handled if it in a.handled and b.occupied[it] is not None and not _is_idle(it, a, b)]
     done, occupied_ms = (
         sum(max(0, (after[it] or 0) - (before[it] or 0)) for it in both if before[it] is not None)
         for before, after in ((a.handled, b.handled), (a.occupied, b.occupied))
     )
     return done, occupied_ms
+
+
+def _is_idle(member: str, a: _Sample, b: _Sample) -> bool:
+    is_known = a.lag is not None and b.lag is not None
+    return is_known and a.handled[member] == b.handled[member] and not (a.waiting[member] or b.waiting[member])
 
 
 def _saturated_rates(a: _Sample, b: _Sample) -> list[float]:
