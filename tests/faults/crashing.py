@@ -128,6 +128,13 @@ class Crew(Processes):
         """As the coordinator does."""
         assert self._redis.publish(hint_channel(self.name, member), str(RESYNC)) == 1
 
+    def cut_listener(self, member: str) -> None:
+        """Closes its connection for hints, and those of all others, which connect again."""
+        self._redis.client_kill_filter(_type="pubsub")
+        channel = hint_channel(self.name, member)
+        while self._redis.pubsub_numsub(channel)[0][1]:
+            pass
+
     def owners(self) -> dict[str, str | None]:
         return {row.name: row.owner for row in self.coordinator.resources()}
 

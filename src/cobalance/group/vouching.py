@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from cobalance.coordinator.requests import Header, Request, Vouch
 from cobalance.errors import CobalanceError
@@ -21,11 +21,17 @@ from cobalance.errors import CobalanceError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cobalance.coordinator.client import Coordinator
+    from cobalance.coordinator.replies import CoordinatorReply
 
 ATTEMPTS, WITHIN_S = 3, 0.1
 """To tell the coordinator: its connection may have been lost together with the broker's, and each attempt makes it again.
 Heartbeats wait meanwhile, so a Redis that does not answer is asked once."""
+
+
+class Executes(Protocol):
+    """Such as a :class:`cobalance.coordinator.client.Coordinator`."""
+
+    def execute(self, request: Request) -> CoordinatorReply: ...
 
 
 class Vouching:
@@ -33,13 +39,14 @@ class Vouching:
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        coordinator: Executes,
         *,
         listens: Callable[[], bool] = lambda: False,
         renew: Callable[[], None] = lambda: None,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """`listens`: whether the member's listener has said that it listens; `renew`: has it connect anew."""
-        self._coordinator, self._listens, self._renew = coordinator, listens, renew
+        self._coordinator, self._listens, self._renew, self._now_s = coordinator, listens, renew, now_s
         self._lock = threading.Lock()
         self._member = ""
         self._connection: str | None = None
@@ -58,13 +65,13 @@ class Vouching:
         """Tells the coordinator what it vouches for now, if that has not heard it. Blocks. Without an answer, it is told
         when the member has joined anew, or its listener has connected.
         """
-        give_up_at = time.monotonic() + WITHIN_S
+        give_up_at = self._now_s() + WITHIN_S
         with self._lock:
             for _ in range(ATTEMPTS):
                 with suppress(CobalanceError):
                     self._tell()
                     return
-                if time.monotonic() > give_up_at:
+                if self._now_s() > give_up_at:
                     return
 
     def withdraw(self) -> None:

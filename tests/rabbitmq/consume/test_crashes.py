@@ -279,6 +279,14 @@ def tokens(group: ConsumerGroup) -> dict[str, int]:
     return {name: tenure.token for name, tenure in group.tenures.items()}
 
 
+def lose_will(group: ConsumerGroup) -> None:
+    """The channel over which RabbitMQ keeps its last will is closed, and nothing else."""
+    assert group._crashes is not None
+    channel = group._crashes._will._channel
+    assert channel is not None
+    assert group.connection.submit(channel.close)
+
+
 async def test_a_member_that_loses_rabbitmq_alone_keeps_everything(
     amqp_url: str, redis_url: str, redis_admin_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -339,6 +347,24 @@ async def test_a_member_that_loses_both_for_longer_joins_again(
         await until(lambda: it.a.member != former and len(it.a.tenures) == 2 and len(it.b.tenures) == 2)
         await it.works(amqp_url, "after")
         assert len(it.received.bodies) == 8
+
+
+async def test_a_will_that_is_delivered_though_the_connection_lives_ends_nothing(
+    amqp_url: str, redis_url: str, redis_admin_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RabbitMQ closes its channel alone, as over a message that was not acknowledged for long, while its listener is cut
+    off. It can say so, and does.
+    """
+    async with pair(amqp_url, redis_url, redis_admin_url, caplog) as it:
+        before = tokens(it.a), tokens(it.b)
+        it.of_a.redis.refuse()  # the connection for its calls is there
+        await anyio.to_thread.run_sync(lambda: it.team.cut_listener(it.a.member))
+        lose_will(it.a)
+        await it.looked_at_a()
+        it.of_a.heal()
+        await it.works(amqp_url, "after")
+        assert (tokens(it.a), tokens(it.b)) == before
+        assert not it.team.journal("expired_member")
 
 
 @pytest.mark.parametrize("cut_off_ms", [0, 2 * LONG.session_timeout_ms], ids=["for a moment", "for long"])

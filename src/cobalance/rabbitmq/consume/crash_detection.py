@@ -1,8 +1,8 @@
 """What one member does so that a killed process's partitions go on at once: the protocol's README says why that is safe
 ("Crashes seen at once").
 
-It has RabbitMQ keep its last will, and vouches that RabbitMQ guards whatever it holds, for as long as its connection
-lasts. It looks after the wills of others, unless it has just lost its own connection: what cut it off may have cut off
+It has RabbitMQ keep its last will, and vouches meanwhile that RabbitMQ guards whatever it holds, for as long as its
+connection lasts. It looks after the wills of others, unless it has just lost its own connection: what cut it off may have cut off
 the others as well, and all of their connections at once.
 """
 
@@ -49,7 +49,7 @@ class CrashDetection:
         self._guarded, self._session_timeout_ms = guarded, session_timeout_ms
         self._watch = CrashWatch(coordinator)
         wills = wills_queue(coordinator.group, coordinator.key_prefix)
-        self._will = LastWill(wills, connection, amqp_url, self._suspect)
+        self._will = LastWill(wills, connection, amqp_url, self._suspect, self._kept)
         self._was_lost, self._looks_from = False, 0
 
     def connected(self) -> None:
@@ -58,10 +58,7 @@ class CrashDetection:
         """
         if self._was_lost:
             self._looks_from = monotonic_ms() + self._session_timeout_ms
-        connection = uuid.uuid4().hex
-        self._will.keep(connection=connection)
-        if self._guarded:
-            self._engine.vouch(connection)
+        self._will.keep(connection=uuid.uuid4().hex)
 
     def lost(self) -> None:
         """The connection is gone, and this process lives."""
@@ -72,6 +69,11 @@ class CrashDetection:
         """The process is this member now."""
         if self._guarded:
             self._will.keep(member)
+
+    def _kept(self, connection: str | None) -> None:
+        """RabbitMQ keeps the will, or has delivered it although this process lives."""
+        if self._guarded:
+            self._engine.vouch(connection)
 
     def check_guard(self, *, guarded: bool) -> None:
         """Before anything is worked that was not known in the beginning. Blocks if nothing guards it.

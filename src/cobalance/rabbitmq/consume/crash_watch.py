@@ -59,8 +59,12 @@ class Suspicion:
     to wait before the next look, or None if there is none.
     """
 
-    def __init__(self, will: Will, is_gone: Callable[[str], bool] = is_gone) -> None:
-        self.member, self._connection = will.member, will.connection
+    def __init__(
+        self, will: Will, is_gone: Callable[[str], bool] = is_gone, *, done: Callable[[], object] = lambda: None
+    ) -> None:
+        """`done` is for its owner to call when that is decided, or cannot be."""
+        self.member, self.done = will.member, done
+        self._connection = will.connection
         self._process, self._looks_for, self._is_gone = will.process, is_gone, False
         self._looks = self._lives = self._in_row = 0
         self._seen, self._last_ms = "", 0
@@ -97,54 +101,70 @@ class Suspicion:
         return None if self._lives == MOST_LIVES else LOOK_EVERY_MS << self._lives
 
 
+class Suspicions:
+    """Members to look at, each when its next look is due: of many, a few in turn. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._due: deque[tuple[float, Suspicion]] = deque()
+
+    def put(self, at_s: float, suspicion: Suspicion) -> None:
+        self._due.append((at_s, suspicion))
+
+    def take(self, now_s: float) -> tuple[float, Suspicion] | None:
+        """Whom to look at next, and when; of those that are due, a row goes on first. None if there is nobody."""
+        if not self._due:
+            return None
+        rows = [it for it in self._due if it[1].is_in_row]
+        candidates = self._due if len(rows) < MOST_AT_ONCE else rows
+        soonest = min(candidates, key=lambda it: (max(it[0], now_s), not it[1].is_in_row, it[0]))
+        self._due.remove(soonest)
+        return soonest
+
+    def take_all(self) -> list[Suspicion]:
+        """Nobody is looked at any more."""
+        due, self._due = self._due, deque()
+        return [suspicion for _, suspicion in due]
+
+
 class CrashWatch:
     """Looks at members that may be dead, on a thread that exists only meanwhile. Any thread."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._lock = threading.Lock()
-        self._due: deque[tuple[float, Suspicion, Callable[[], object]]] = deque()
+        self._suspicions = Suspicions()
         self._running = False
 
     def suspect(self, will: Will, done: Callable[[], object]) -> None:
         """Looks soon at a member whose will was delivered; calls `done` when that is decided, or cannot be."""
         with self._lock:
-            self._due.append((time.monotonic(), Suspicion(will), done))
+            self._suspicions.put(time.monotonic(), Suspicion(will, done=done))
             first, self._running = not self._running, True
         if first:
             try:
                 ServiceThread(self._run, f"cobalance-{self._coordinator.group}-crashes").start()
             except RuntimeError:  # too many threads: the session decides
                 with self._lock:
-                    given_up, self._due, self._running = self._due, deque(), False
-                for _, _, give_up in given_up:
-                    give_up()
+                    given_up, self._running = self._suspicions.take_all(), False
+                for suspicion in given_up:
+                    suspicion.done()
 
     def _run(self) -> None:
         while (next_one := self._take()) is not None:
-            at, suspicion, done = next_one
+            at, suspicion = next_one
             time.sleep(max(0.0, at - time.monotonic()))
             pause_ms = self._look(suspicion)
             if pause_ms is None:
-                done()
+                suspicion.done()
             else:
-                self._put(time.monotonic() + pause_ms / 1000, suspicion, done)
+                with self._lock:
+                    self._suspicions.put(time.monotonic() + pause_ms / 1000, suspicion)
 
-    def _take(self) -> tuple[float, Suspicion, Callable[[], object]] | None:
+    def _take(self) -> tuple[float, Suspicion] | None:
         with self._lock:
-            if not self._due:
-                self._running = False
-                return None
-            now, rows = time.monotonic(), [it for it in self._due if it[1].is_in_row]
-            candidates = self._due if len(rows) < MOST_AT_ONCE else rows
-            # Of those that are due, a row goes on first.
-            soonest = min(candidates, key=lambda it: (max(it[0], now), not it[1].is_in_row, it[0]))
-            self._due.remove(soonest)
-            return soonest
-
-    def _put(self, at: float, suspicion: Suspicion, done: Callable[[], object]) -> None:
-        with self._lock:
-            self._due.append((at, suspicion, done))
+            taken = self._suspicions.take(time.monotonic())
+            self._running = taken is not None
+            return taken
 
     def _look(self, suspicion: Suspicion) -> int | None:
         try:

@@ -111,6 +111,8 @@ class LastWill:
         connection: the one on which the member consumes, so that the will tells of its end.
         on_heard: called with a will that was delivered, and with what to call once that was looked after; on the I/O
             thread.
+        on_kept: called with the connection that RabbitMQ keeps this member's will for, and with None once it does not, as
+            when it has closed the channel alone; on the I/O thread.
     """
 
     def __init__(
@@ -119,8 +121,10 @@ class LastWill:
         connection: BrokerConnection,
         amqp_url: str,
         on_heard: Callable[[Will, Callable[[], object]], None],
+        on_kept: Callable[[str | None], None] = lambda _: None,
     ) -> None:
-        self._wills, self._connection, self._url, self._on_heard = wills, connection, amqp_url, on_heard
+        self._wills, self._connection, self._url = wills, connection, amqp_url
+        self._on_heard, self._on_kept = on_heard, on_kept
         self._lock = threading.Lock()
         self._wanted = self._running = self._is_over = False
         self._member = self._of = ""
@@ -257,6 +261,7 @@ class LastWill:
         if self._held is not None:
             channel.basic_ack(self._held)
         self._held = method.delivery_tag
+        self._on_kept(will.connection)
         log.debug("%s: RabbitMQ keeps the last will of member %s", self._connection.name, will.member)
 
     def _hear(self, channel: Channel, method: Any, properties: object, body: bytes) -> None:
@@ -281,6 +286,7 @@ class LastWill:
     def _closed(self, channel: Channel) -> None:
         if self._channel is channel:
             self._channel = self._held = None
+            self._on_kept(None)
             if not self._is_over:
                 self._connection.call_later(AGAIN_MS, self.keep)
 
