@@ -42,6 +42,17 @@ def test_another_seed_tells_another_story() -> None:
     assert len({Run(SCENARIOS["autoscale"], seed, verbose=False).tell().digest for seed in range(5)}) == 5
 
 
+def test_a_killed_process_is_seen_at_once() -> None:
+    """Both witnesses hear of it within 9 ms, and four looks take some 20 to 60."""
+    outcome = Run(SCENARIOS["crashes_seen"], 1).tell()
+    assert not outcome.failure
+    words = [line.split() for line in outcome.lines]
+    killed = {who: int(at) for at, who, *what in words if what == ["is", "killed"]}
+    ended = {what[1].partition(".")[0]: int(at) for at, _, *what in words if what[::2] == ["expired_member", "crashed"]}
+    assert len(killed) > 10
+    assert max(ended[who] - at for who, at in killed.items()) < 100
+
+
 @pytest.mark.thorough
 def test_many_members_and_resources_converge_too() -> None:
     """A small copy of the world that speed is measured in keeps every promise."""

@@ -149,6 +149,7 @@ class SimulatedBroker:
             self._world.log(lane.process, f"loses {lane.resource} at the broker: frozen for too many heartbeats")
             lane.cut = True
             self.close(lane.channel)
+        work.close_frozen(freeze)
 
     @property
     def waiting(self) -> int:

@@ -19,6 +19,7 @@ from cobalance.rabbitmq.partition.half_time import HalfTime
 from cobalance_sims.simulate.broker import Delivery, SimulatedBroker, Taken, whole
 from cobalance_sims.simulate.channel import SimulatedChannel
 from cobalance_sims.simulate.habits import draw
+from cobalance_sims.simulate.witnesses import AGAIN_MS
 from cobalance_sims.simulate.work import SimulatedTenure
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ LOST = ChannelLost("the connection is gone")
 class SimulatedPartition(SimulatedTenure):
     """One partition of one process, and its handler."""
 
-    def __init__(self, process: Process, broker: SimulatedBroker, resource: str, token: int) -> None:
+    def __init__(self, process: Process, broker: SimulatedBroker, resource: str, token: int, from_ms: int = 0) -> None:
         super().__init__(resource, token, since=process.world.clock.story)
         self.process, self.broker = process, broker
         self.cut = False
@@ -46,7 +47,10 @@ class SimulatedPartition(SimulatedTenure):
         self._half_time = HalfTime()
         self._told_busy = False
         self._progress = Progress(0, 0)
-        self.channel = SimulatedChannel(self, self.time(broker.ways.tell_ms))
+        self._is_void = False
+        """Its channel is gone; there is another once the handler has ended."""
+        wait_ms = max(0, from_ms - process.world.now)
+        self.channel = SimulatedChannel(self, self.time(broker.ways.tell_ms) + wait_ms)
 
     def time(self, ms: Taken) -> int:
         """How long it takes this time."""
@@ -106,6 +110,9 @@ class SimulatedPartition(SimulatedTenure):
         self.handling = None
         self._finished += 1
         self._busy_ms += self.process.world.now - self._handling_since
+        if self._is_void:
+            self._reconnect()
+            return
         if not self.closed:
             self.channel.done(delivery)
         self.dispatch()
@@ -209,6 +216,34 @@ class SimulatedPartition(SimulatedTenure):
         if self.state != "stopping" and self.forget():
             self.process.report(ev.Abandoned(self.resource, self.token, "connection", self._effort()))
 
+    def lose_connection(self, back_at: int) -> None:
+        """The broker lets others have it. Its tenure goes on with the next connection, after its handler has ended."""
+        self.broker.close(self.channel)
+        if self.process.paused:  # it finds the socket closed once it goes on
+            self.cut = True
+        if self.cut or self.closed or self._is_void:
+            return
+        self.set_active(active=False)
+        if self.state != "working":
+            self.lose_channel()
+            return
+        self._burst.clear()
+        self.process.world.watch.ended(self.process, self, "connection")
+        self.process.deliver(ev.GuardChanged(self.resource, self.token, proven=False))
+        self._is_void, self._back_at = True, back_at
+        self.channel.do(self.channel.core.connection_ended(LOST))
+        if self.handling is None:
+            self._reconnect()
+
+    def _reconnect(self) -> None:
+        if self.closed:
+            return
+        self._is_void = False
+        if self.state == "working":
+            self.channel = SimulatedChannel(self, max(0, self._back_at - self.process.world.now))
+        else:
+            self.lose_channel()
+
     def hurry(self) -> None:
         """Lets its handler return at last."""
         if self.state == "stopping":
@@ -234,6 +269,8 @@ class BrokerWork:
             raise ValueError("this world has no broker")
         self._process, self._broker = process, process.world.broker
         self._freezes = 0
+        self.back_at = 0
+        """When there is a connection again."""
         self.tenures: dict[str, SimulatedTenure] = {}
         member, settings = process.member_settings, process.world.settings
         self._hung_ms = member.max_processing_ms
@@ -259,7 +296,7 @@ class BrokerWork:
     def begin(self, resource: str, token: int, committed: int | None) -> None:
         """Consumes as soon as the broker allows it. The broker, not ``committed``, remembers what outlives a tenure."""
         del committed
-        self.tenures[resource] = SimulatedPartition(self._process, self._broker, resource, token)
+        self.tenures[resource] = SimulatedPartition(self._process, self._broker, resource, token, self.back_at)
 
     def drain(self, resource: str, token: int, within_ms: int = 0) -> None:
         if lane := self._lane(resource, token):
@@ -297,6 +334,19 @@ class BrokerWork:
         """Its channels, if it is still in that very freeze."""
         frozen = self._process.alive and self._process.paused and freeze == self._freezes
         return [lane for lane in self._lanes() if not lane.cut] if frozen else []
+
+    def close_frozen(self, freeze: int) -> None:
+        """The broker has closed its connection, if it is still in that very freeze; once it goes on, it makes another."""
+        process = self._process
+        if process.witness is not None and process.alive and process.paused and freeze == self._freezes:
+            process.witness.disconnect()
+            process.later(AGAIN_MS, process.reach_broker, None)
+
+    def disconnect(self, back_ms: int) -> None:
+        """The tenures go on with the next connection."""
+        self.back_at = self._process.world.now + back_ms
+        for lane in self._lanes():
+            lane.lose_connection(self.back_at)
 
     def thaw_connection(self) -> None:
         """A socket that the broker has closed is noticed first."""

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cobalance.coordinator.keys import EVERYBODY, hint_channel
-from cobalance.coordinator.requests import GROUPS_OWN
+from cobalance.coordinator.requests import GROUPS_OWN, Request
+from cobalance.coordinator.transport import RESYNC
 from cobalance.errors import ScriptFailed
 from cobalance.group.engine import call_timeout_ms
 from cobalance.member import actions as act
@@ -15,17 +16,21 @@ from cobalance.member import events as ev
 from cobalance.member.declaration import digest
 from cobalance.member.lateness import Lateness
 from cobalance.member.session import Session
+from cobalance.rabbitmq.consume.crash_watch import WITHIN_MS
 from cobalance_sims.simulate.network import Fate, Network
 from cobalance_sims.simulate.server import GROUP
+from cobalance_sims.simulate.witnesses import AGAIN_MS, Witness
 from cobalance_sims.simulate.work import SimulatedWork
 
 if TYPE_CHECKING:
     from cobalance.coordinator.replies import CoordinatorReply
-    from cobalance.coordinator.requests import Request
     from cobalance.settings import GroupSettings, MemberSettings
     from cobalance_sims.simulate.world import World
 
 HINT_LATE_MS = 1_000
+NEVER = 1 << 62
+SLOW_MS = 10
+"""Packets that take longer are trouble."""
 _EVERYBODY = hint_channel(GROUP, EVERYBODY)
 
 
@@ -58,14 +63,22 @@ class Process:
         self._clock = world.clock
         self._inbox: deque[ev.Event] = deque()
         self._deferred: list[tuple[Callable[[Any], None], Any]] = []
-        self._waiting: deque[Request] = deque()
+        self._waiting: deque[Request | Callable[[], None]] = deque()
         self._attempt = 0
         self._in_flight = False
         self._ends_by = -1  # the attempt under way has ended by then, one way or the other
         self._wake_at = self._timer_at = -1
         self._channel = ""
+        self.listens = False
+        """Whether Redis finds somebody on its channel."""
+        self.heard_at = self.troubled_at = 0
+        """When Redis last ran a request of it, or it had listened for long enough to be found; when one of its calls was
+        last lost, or slow.
+        """
+        self._listens_since = 0
         self._tickets = 0
         self.work = work(self)
+        self.witness = None if world.wills is None else Witness(self, world.wills)
 
     @property
     def now(self) -> int:
@@ -128,7 +141,11 @@ class Process:
         self.work.die()
         self.silent_since = self._clock.now if self.silent_since is None else self.silent_since
         self.alive = self.paused = False
-        self._unsubscribe()
+        if self.witness is None or self.world.wills is None:
+            self._unsubscribe()
+        else:
+            self.witness.disconnect()
+            self._clock.after(self.world.wills.between(self.world.wills.ways.deaf_ms), self._unsubscribe, None)
 
     def pause(self) -> None:
         """SIGSTOP."""
@@ -204,6 +221,8 @@ class Process:
                 self._listen(member)
             case act.Joined(member):
                 self.world.joined(self, member)
+                if self.witness is not None:
+                    self.witness.joined(member)
             case act.Problem(code, _, fatal):
                 self.world.problem(self, code)
                 if fatal:
@@ -219,6 +238,8 @@ class Process:
         self.silent_since = self._clock.now
         self.left, self.alive = True, False
         self._unsubscribe()
+        if self.witness is not None:
+            self.witness.leave()
 
     def _commit_done(self, ticket: int, outcome: ev.CommitOutcome) -> None:
         asked = self.tickets.pop(ticket, None)
@@ -252,11 +273,41 @@ class Process:
         del request
         return self.network.fate(self.world.random)
 
+    def ask(self, errand: Callable[[], None]) -> None:
+        """Has something else asked of Redis, in turn with the session's calls."""
+        if self._in_flight:
+            self._waiting.append(errand)
+        else:
+            self._attempt_errand(errand)
+
+    def _attempt_errand(self, errand: Callable[[], None]) -> None:
+        self._in_flight, self._ends_by = True, NEVER  # no event of the session follows
+        self._attempt += 1
+        self._clock.after(self._way(), self._run_errand, (self._attempt, errand))
+
     def _call(self, request: Request) -> None:
         if self._in_flight:
             self._waiting.append(request)
         else:
             self._attempt_call(request)
+
+    def _run_errand(self, sent: tuple[int, Callable[[], None]]) -> None:
+        """Without Redis, the answer is given up after its time."""
+        is_answered = self.reaches_redis and self.world.redis.up and self.world.redis.thaws_at <= self._clock.now
+        sent[1]()
+        self._clock.after(self._way() if is_answered else self._time_lost(), self._answer, (sent[0], None))
+
+    def _way(self) -> int:
+        """The latency of a packet."""
+        ms = self.network.latency(self.world.random)
+        if ms > SLOW_MS:
+            self.troubled_at = self._clock.now + ms
+        return ms
+
+    def _time_lost(self) -> int:
+        """What a call that is not answered takes."""
+        self.troubled_at = self._clock.now + self._timeout_ms
+        return self._timeout_ms
 
     def _attempt_call(self, request: Request) -> None:
         world = self.world
@@ -268,26 +319,28 @@ class Process:
         if fate != "ok":
             world.log(self, f"calls {request.payload.verb}: {fate.replace('_', ' ')}")
         if fate == "ok":
-            self._clock.after(self.network.latency(world.random), self._arrive, sent)
+            self._clock.after(self._way(), self._arrive, sent)
             return
-        self._clock.after(self._timeout_ms, self._time_out, sent)
+        self._clock.after(self._time_lost(), self._time_out, sent)
         if fate != "lost":
             late = 2 * self._timeout_ms if fate == "late" else 0
-            self._clock.after(self.network.latency(world.random) + late, self._arrive_unanswered, sent)
+            self._clock.after(self._way() + late, self._arrive_unanswered, sent)
 
     def _arrive(self, sent: tuple[int, Request, int]) -> None:
         """Answers what arrives, or finds the connection dead."""
         thaws_at = self.world.redis.thaws_at
         if thaws_at > self._clock.now:
+            self.troubled_at = thaws_at
             self._clock.at(thaws_at, self._arrive, sent)
             self._clock.at(sent[2] - self.offset_ms + self._timeout_ms, self._time_out, sent)
             return
         reply = self._execute(sent)
         if reply is None:
+            self._time_lost()
             self._clock.at(sent[2] - self.offset_ms + self._timeout_ms, self._time_out, sent)
             return
         answer = (sent[0], ev.Replied(sent[1], reply, sent[2]))
-        self._clock.after(self.network.latency(self.world.random), self._answer, answer)
+        self._clock.after(self._way(), self._answer, answer)
 
     def _arrive_unanswered(self, sent: tuple[int, Request, int]) -> None:
         thaws_at = self.world.redis.thaws_at
@@ -306,19 +359,25 @@ class Process:
         except ScriptFailed:
             self.world.log(self, f"calls {sent[1].payload.verb}: the script dies")
             return None
+        self.heard_at = self._clock.now
         self.world.executed(self, sent[1], reply)
         return reply
 
-    def _answer(self, answer: tuple[int, ev.Event]) -> None:
+    def _answer(self, answer: tuple[int, ev.Event | None]) -> None:
         attempt, event = answer
         if attempt != self._attempt or not self._in_flight:
             return
         self._in_flight = False
         if isinstance(event, ev.Replied):
             self._lateness.heard(event.sent_at, self._clock.now + self.offset_ms, event.reply)
-        self.deliver(event)
+        if event is not None:
+            self.deliver(event)
         if self._waiting and not self._in_flight:
-            self._attempt_call(self._waiting.popleft())
+            what = self._waiting.popleft()
+            if isinstance(what, Request):
+                self._attempt_call(what)
+            else:
+                self._attempt_errand(what)
 
     def _time_out(self, sent: tuple[int, Request, int]) -> None:
         self._answer((sent[0], ev.CallFailed(sent[1], "no answer")))
@@ -328,19 +387,55 @@ class Process:
     def _listen(self, member: str) -> None:
         self._unsubscribe()
         self._channel = hint_channel(GROUP, member)
+        self._subscribe()
+
+    def _subscribe(self) -> None:
         for channel in (self._channel, _EVERYBODY):
             self.world.redis.store.subscribe(channel, self._hinted)
-        self._clock.after(1, self.deliver, ev.Hinted(-1))
+        self.listens, self._listens_since = True, self._clock.now
+        self._clock.after(1, self.deliver, ev.Hinted(RESYNC))
+        if self.witness is not None:
+            self.later(1, lambda it: it.tell(), self.witness)
 
-    def _unsubscribe(self) -> None:
-        if self._channel:
+    def _unsubscribe(self, _: object = None) -> None:
+        if self.listens:
             for channel in (self._channel, _EVERYBODY):
                 self.world.redis.store.unsubscribe(channel, self._hinted)
-        self._channel = ""
+            if self._clock.now - self._listens_since >= WITHIN_MS:
+                self.heard_at = self._clock.now
+        self.listens = False
+
+    def lose_listener(self, back_ms: int) -> None:
+        """Its subscriptions end with their connection; another one is there after a while."""
+        self._unsubscribe()
+        self._clock.after(back_ms, self._listen_again, self._channel)
+
+    def _listen_again(self, channel: str) -> None:
+        """Not while it is frozen, or cut off; if it has another channel by now, it listens there."""
+        if not self.alive or self.listens or channel != self._channel:
+            return
+        if self.paused or not self.reaches_redis:
+            self._clock.after(AGAIN_MS, self._listen_again, channel)
+        else:
+            self._subscribe()
+
+    def lose_broker(self, back_ms: int) -> None:
+        """The connection to the broker is reset; another one is there after a while."""
+        if self.alive and self.witness is not None and self.witness.connection:
+            self.work.disconnect(back_ms)
+            self.witness.disconnect()
+            self._clock.after(back_ms, self.reach_broker, None)
+
+    def reach_broker(self, _: object = None) -> None:
+        """It has a connection to the broker again, unless it is frozen: then it has one once it goes on."""
+        if self.witness is not None and not self.witness.connection:
+            self.run_code(lambda it: it.connect(), self.witness)
 
     def _hinted(self, channel: str, message: bytes) -> None:
         world, network = self.world, self.network
         if channel not in (self._channel, _EVERYBODY) or not (world.redis.up and self.reaches_redis):
+            return
+        if int(message) < RESYNC:  # an errand, which does not concern the session
             return
         roll = world.random.random()
         if roll < network.hint_lost:

@@ -39,6 +39,9 @@ MUST_HAPPEN: dict[str, str] = {
     "different lists": "a member joined others that name something else",
     "let go of": "nobody named a resource any more",
     "repaired": "a script died between its writes, and the next one mended that",
+    "crash seen at once": "the broker and Redis agreed that a process was dead, and its session ended early",
+    "taken for dead": "a living process lost all its connections for longer than it was looked at",
+    "will heard": "the broker said that a process lost its connection, and somebody looked",
 }
 """Name → what it means, in the order of the table that a campaign prints."""
 

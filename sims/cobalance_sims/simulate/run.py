@@ -77,6 +77,7 @@ class Run:
             network=scenario.network,
             habits=scenario.habits,
             partitions=scenario.partitions,
+            witnesses=scenario.witnesses,
             messages=scenario.messages,
             verbose=verbose,
             traced=traced,

@@ -12,6 +12,7 @@ from cobalance_sims.simulate.habits import QUICK, Habits
 from cobalance_sims.simulate.network import SOUND, Network
 
 if TYPE_CHECKING:
+    from cobalance_sims.simulate.witnesses import Witnesses
     from cobalance_sims.simulate.world import World
 
 QUICKENED = GroupSettings(
@@ -102,6 +103,8 @@ class Scenario:
     """Whether the group is known to be new; else its first members wait for claims."""
     partitions: bool = False
     """Whether the resources are partitions of a broker."""
+    witnesses: Witnesses | None = None
+    """Of killed processes, where there are partitions and crashes are seen at once."""
     messages: Messages | None = None
     skips_idle: bool = False
     """Whether time in which nothing would happen is left out (idle.py)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cobalance.coordinator.replies import CoordinatorReply
     from cobalance.coordinator.requests import Request
     from cobalance_sims.simulate.clock import Clock
+
+T = TypeVar("T")
 
 START_MS = 1_800_000_000_000
 GROUP = "g"
@@ -121,6 +123,15 @@ class RedisServer:
             self._version = reply.version
             self.read_journal()
         return reply
+
+    def ask(self, do: Callable[[Coordinator], T]) -> T:
+        """What is no call of a session: it renews none, and counts as a call only where it settles something."""
+        before = self._read_to
+        told = do(self.coordinator)
+        self.read_journal()
+        if self._read_to != before:
+            self._note_call()
+        return told
 
     def _note_call(self) -> None:
         now = self.clock.now

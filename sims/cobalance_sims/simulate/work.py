@@ -60,6 +60,9 @@ class SimulatedWork(Protocol):
     def freeze(self) -> None:
         """The process executes nothing any more."""
 
+    def disconnect(self, back_ms: int) -> None:
+        """The connection to the broker is reset, and there is another one after a while."""
+
     def thaw_connection(self) -> None:
         """The process resumes: its sockets are read first, before any clock is checked."""
 
@@ -200,6 +203,9 @@ class PlainWork:
         for it in self.active():
             self._world.became_idle(self._process, it)
             self._world.watch.ended(self._process, it, "frozen")
+
+    def disconnect(self, back_ms: int) -> None:
+        """It needs none."""
 
     def thaw_connection(self) -> None: ...
 

@@ -18,6 +18,7 @@ from cobalance_sims.simulate.reached import Reached
 from cobalance_sims.simulate.server import RedisServer
 from cobalance_sims.simulate.trace import Trace, Untold
 from cobalance_sims.simulate.watch import Checkers
+from cobalance_sims.simulate.witnesses import Wills, Witnesses
 from cobalance_sims.simulate.work import PlainWork
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class World:
         seed: decides everything that is left to chance.
         lua: the engine; None takes the fastest.
         ways: latencies to the broker, where there are partitions.
+        witnesses: of killed processes, where crashes are seen at once.
         verbose: False keeps no lines, for runs that are too large to read.
         traced: False does not even hash what happens.
         store: a used one, which is cleared: its scripts are compiled already.
@@ -63,6 +65,7 @@ class World:
         checks: Iterable[Check] = (),
         partitions: bool = False,
         ways: Ways | None = None,
+        witnesses: Witnesses | None = None,
         messages: Messages | None = None,
         store: MemoryStore | None = None,
         verbose: bool = True,
@@ -76,6 +79,7 @@ class World:
         self.network, self.habits = network or Network(), habits or Habits()
         self.redis = RedisServer(self.clock, settings, lua=lua, seed=seed, on_entry=self._on_entry, store=store)
         self.broker = SimulatedBroker(self, ways) if partitions else None
+        self.wills = None if witnesses is None else Wills(self, witnesses)
         self.load: Load | None = None
         if messages is not None:
             self.load = Load(
@@ -159,6 +163,13 @@ class World:
         if not self.has_lists:
             return self.resources
         return tuple(sorted({name for process in self.living.values() for name in process.names}))
+
+    def replace_redis(self) -> None:
+        """Another server answers from now on; where it matters who listens, nobody is connected to it yet."""
+        self.redis.replace()
+        if self.wills is not None:
+            for process in self.living.values():
+                process.lose_listener(self.random.randint(1, 1_000))
 
     def of_member(self, member: str) -> Process | None:
         """The process with this member id."""
@@ -253,6 +264,8 @@ class World:
         else:
             self.trace.fold(f"{entry.seq} {entry.kind} {entry.at_ms} {entry.resource} {entry.member} {entry.token}")
         self.reached.saw(entry, self.redis.ledger)
+        if self.wills is not None:
+            self.wills.saw(entry)
         self.watch.journal(entry)
         self.redis.ledger.apply(entry, self.clock.now)
         self.watch.after_journal(entry)

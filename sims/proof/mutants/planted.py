@@ -5,6 +5,7 @@ from __future__ import annotations
 from proof.mutants import (
     of_clocks,
     of_consumers,
+    of_crashes,
     of_deletion,
     of_handover,
     of_leases,
@@ -20,6 +21,7 @@ MUTANTS = (
     *of_requests.MUTANTS,
     *of_handover.MUTANTS,
     *of_clocks.MUTANTS,
+    *of_crashes.MUTANTS,
     *of_shares.MUTANTS,
     *of_leases.MUTANTS,
     *of_tenures.MUTANTS,

@@ -335,7 +335,7 @@ class Empty:
         world.redis.empty()
         world.watch.data_lost(-1)
         if self.restarted:
-            world.redis.replace()
+            world.replace_redis()
 
 
 @attrs.frozen
@@ -375,7 +375,7 @@ class Stale:
         world.log(None, f"Redis comes back as it was at {memory.at} ms")
         world.redis.restore()
         if self.restarted:
-            world.redis.replace()
+            world.replace_redis()
         world.watch.data_lost(memory.at)
 
 

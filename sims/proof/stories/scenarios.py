@@ -9,7 +9,7 @@ from cobalance_sims.simulate.network import BAD, DEAF
 from cobalance_sims.simulate.run import Run
 from cobalance_sims.simulate.scenario import QUICKENED, At, Every, Scenario
 from proof.stories import faults as f
-from proof.stories import of_admins, of_clocks, of_lists
+from proof.stories import of_admins, of_clocks, of_crashes, of_lists
 
 GRACE = attrs.evolve(QUICKENED, rejoin_grace_ms=10_000)
 EAGER = attrs.evolve(QUICKENED, mode="eager")
@@ -362,6 +362,7 @@ _ALL = (
         habits=Habits(drain_ms=(100, 3_000)),
     ),
     *of_clocks.SCENARIOS,
+    *of_crashes.SCENARIOS,
     *of_lists.SCENARIOS,
     *of_admins.SCENARIOS,
     Scenario(

@@ -8,13 +8,15 @@ from cobalance_sims.simulate.checks.base import Check
 
 if TYPE_CHECKING:
     from cobalance_sims.simulate.process import Process
+    from cobalance_sims.simulate.work import SimulatedTenure
     from cobalance_sims.simulate.world import World
 
 
 class M1(Check):
     """Within a partition no message is skipped, reordered or lost.
 
-    Within one tenure, messages are handled one after the other without a gap. A new tenure may begin with messages that
+    On one channel, messages are handled one after the other without a gap. A new tenure, or one that has lost its
+    connection and has another, may begin with messages that
     were handled before and never acknowledged, but never after a message nobody has seen, and never with one that was
     acknowledged at the broker. When churn has stopped, everything published is acknowledged.
     """
@@ -38,6 +40,12 @@ class M1(Check):
             self.broken(f"{process.name} handles {seq} of {queue}, which was acknowledged")
         self._last[queue, token] = seq
         self._highest[queue] = max(highest, seq)
+
+    def ended(self, process: Process, tenure: SimulatedTenure, why: str) -> None:
+        """What the broker has sent over a connection that is lost is sent again."""
+        del process
+        if why == "connection":
+            self._last.pop((tenure.resource, tenure.token), None)
 
     def acked(self, queue: str, seq: int) -> None:
         self._acked[queue] = max(seq, self._acked.get(queue, 0))

@@ -208,9 +208,10 @@ class S7(Check):
     """Identity reuse is harmless.
 
     A member id joins once, unless Redis forgot the first time; and no two processes with the same instance id are
-    members at the same time, each within its lease. Exempt are frozen processes, and two session timeouts after a loss
-    of data (after Redis can be reached again, if that is later): during the first, another process may join first, and
-    a member that was joining may learn of it during the second.
+    members at the same time, each within its lease. Exempt are frozen processes, those that were taken for dead and have
+    not heard of it (see `S2Crashed`), and two session timeouts after a loss of data (after Redis can be reached again,
+    if that is later): during the first, another process may join first, and a member that was joining may learn of it
+    during the second.
     """
 
     promise = "S7"
@@ -259,4 +260,6 @@ def _offsets(payload: Commit | Release) -> list[tuple[str, int | None]]:
 
 def _is_member(process: Process) -> bool:
     session = process.session
+    if process.witness is not None and process.witness.taken_for_dead == session.member:
+        return False
     return session.phase.value == "active" and not session.lease.over(process.world.now + process.offset_ms)
