@@ -5,15 +5,19 @@ frozen process loses it when RabbitMQ misses its heartbeats, as it would lose an
 """
 
 import hashlib
+import logging
 from collections.abc import Callable
 
 from pika import exceptions as pika_errors
 from pika.channel import Channel
 
+from cobalance.backoff import Backoff
 from cobalance.errors import CobalanceError, QueueMissing
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost, loss_reason
 from cobalance.rabbitmq.wire.pika_internals import bare_close
+
+log = logging.getLogger("cobalance.rabbitmq")
 
 DECLARATION = {"x-queue-type": "classic"}
 
@@ -22,6 +26,8 @@ RESOURCE_LOCKED = 405
 AGAIN_MS = 10
 """The pause when all channels that RabbitMQ allows are in use."""
 
+BACKOFF_MS = Backoff(10.0, 1_000.0)
+"""The pauses before a release that RabbitMQ refused is tried again."""
 
 MOST_BYTES = 255
 """Of a queue's name."""
@@ -92,26 +98,51 @@ class LockQueue:
             channel.queue_declare(self.name, passive=True, callback=answered)
 
     def release(self, released: Callable[[], None]) -> None:
-        """Releases the lock. It is gone, one way or the other, when `released` is called."""
-        if not self._holds:
-            released()
-            return
+        """Releases the lock. It is gone, one way or the other, when `released` is called: unless RabbitMQ refuses for want
+        of a permission. Then others wait, and it is tried again until it is gone, or the connection.
+        """
         self.held = False
+        if self._holds:
+            self._delete(released)
+        else:
+            released()
+
+    def _delete(self, deleted: Callable[[], None], refusals: int = 0) -> None:
+        locks = self._connection.locks
+        locks.add(self.name)  # a tenure of this process that asks meanwhile would be given what is about to go
 
         def ask(channel: Channel) -> None:
             channel.queue_delete(self.name, callback=lambda _: bare_close(channel))
 
         def failed(error: Exception) -> None:
             if isinstance(error, pika_errors.NoFreeChannels):
-                self._connection.call_later(AGAIN_MS, lambda: self.release(released))
+                self._connection.call_later(AGAIN_MS, lambda: self._delete(deleted, refusals))
             else:  # the connection is ending, and the lock with it
-                gone()
+                closed(None, error)
 
-        def gone(*_: object) -> None:
-            self._connection.locks.discard(self.name)
-            released()
+        def closed(_: object, reason: Exception) -> None:
+            locks.discard(self.name)
+            if isinstance(reason, pika_errors.ChannelClosedByBroker) and not _is_taken(reason):
+                self._delete_later(refusals + 1, reason)
+            deleted()
 
-        self._connection.lend_channel(ask, gone, failed)
+        self._connection.lend_channel(ask, closed, failed)
+
+    def _delete_later(self, refusals: int, reason: pika_errors.ChannelClosedByBroker) -> None:
+        if refusals == 1:
+            log.warning(
+                "%s: RabbitMQ does not let go of '%s', which is the lock of a stream (%d %s). Until it may be deleted, or this connection "
+                "ends, the stream can be read nowhere else",
+                *(self._connection.name, self.name, reason.reply_code, reason.reply_text),
+            )
+
+        def again() -> None:
+            if self.name in self._connection.locks:  # a later tenure of this process has it, or asks for it
+                self._connection.call_later(BACKOFF_MS.longest, again)
+            else:
+                self._delete(lambda: None, refusals)
+
+        self._connection.call_later(BACKOFF_MS.pause(refusals), again)
 
 
 def _is_taken(reason: Exception) -> bool:
