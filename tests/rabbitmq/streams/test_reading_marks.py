@@ -14,6 +14,7 @@ from pika.exchange_type import ExchangeType
 from tests.cli_process import cobalance
 from tests.consumers import Place, channel, place, until
 from tests.names import unique
+from tests.rabbitmq_user import new_user
 from tests.reading import Reading, committed, member, settings
 from tests.streams import Stream, connected, new_stream
 
@@ -22,9 +23,10 @@ from cobalance.admin import GroupAdmin
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import EVERYBODY
 from cobalance.coordinator.open import open_transport
-from cobalance.errors import GroupActive
+from cobalance.errors import GroupActive, PermissionMissing, QueueMissing
+from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.streams import reading_mark
-from cobalance.rabbitmq.streams.reading_mark import mark, mark_name, may_mark
+from cobalance.rabbitmq.streams.reading_mark import mark, mark_name, may_configure, may_mark
 from cobalance.servers import OwnRabbitMQ
 
 pytestmark = pytest.mark.anyio
@@ -230,3 +232,24 @@ def test_whether_a_stream_may_be_marked_is_found_out_without_a_mark(
         assert not reading_mark.is_marked(connection, "group", made.name).result(60)
         assert mark(connection, "group", made.name).result(60) is may
         assert reading_mark.is_marked(connection, "group", made.name).result(60) is may
+
+
+@pytest.mark.parametrize(("configure", "may"), [("^stream", True), (r"^cobalance\.read\..*", False)])
+def test_who_may_not_declare_a_stream_is_told_apart(
+    private_rabbitmq: OwnRabbitMQ, configure: str, *, may: bool
+) -> None:
+    """Whatever it is like now: that is found out when it is consumed."""
+    with (
+        new_user(private_rabbitmq) as user,
+        new_stream(private_rabbitmq.url) as made,
+        connected(user.url) as connection,
+    ):
+        user.permit(configure=configure)
+        for queue in (made.queue, Queue(made.name, {"x-queue-type": "quorum"})):
+            if may:
+                assert may_configure(connection, queue).result(60)
+            else:
+                with pytest.raises(PermissionMissing):
+                    may_configure(connection, queue).result(60)
+        with pytest.raises(QueueMissing):
+            may_configure(connection, Queue(unique("stream"), made.queue.arguments)).result(60)

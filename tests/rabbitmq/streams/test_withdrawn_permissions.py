@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
 
 import anyio
 import pytest
 from tests.consumers import Place, place, until
-from tests.rabbitmq.streams.test_interrupted_starts import is_halted, replace, state_of
+from tests.rabbitmq.streams.test_interrupted_starts import is_halted, read_all, replace, state_of
+from tests.rabbitmq.streams.test_reading_marks import is_marked
 from tests.rabbitmq_user import User, new_user
-from tests.reading import Reading, committed, settings
+from tests.reading import WITHIN_S, Reading, committed, member, settings
 from tests.streams import Stream, new_stream
 
+from cobalance.rabbitmq.consume import stream_worker
 from cobalance.rabbitmq.partition.states import PartitionState
 from cobalance.servers import OwnRabbitMQ
 
@@ -44,6 +48,15 @@ def streams(private_rabbitmq: OwnRabbitMQ) -> Iterator[list[Stream]]:
         yield [one, two]
 
 
+@pytest.fixture
+def stream(streams: list[Stream]) -> Stream:
+    return streams[0]
+
+
+def halt_of(here: Place, stream: Stream) -> str | None:
+    return here.resources()[stream.name].halted
+
+
 @pytest.mark.parametrize("anew", [False, True], ids=["same", "anew"])
 async def test_a_lock_that_could_not_be_released_holds_up_the_next_holder_only_as_long_as_that_lasts(
     here: Place, user: User, streams: list[Stream], private_rabbitmq: OwnRabbitMQ, *, anew: bool
@@ -67,3 +80,54 @@ async def test_a_lock_that_could_not_be_released_holds_up_the_next_holder_only_a
             else:
                 await anyio.to_thread.run_sync(moved[0].append, 1)
                 assert await others.wait(1) == [10]
+
+
+def forbid_once(monkeypatch: pytest.MonkeyPatch, user: User, question: str, *, lasts: bool) -> None:
+    """Withdraws all permissions just before RabbitMQ is first asked this; unless it lasts, until it has answered."""
+    original, asked = getattr(stream_worker, question), list[Future[bool]]()
+
+    def ask(*args: Any, **options: Any) -> Future[bool]:
+        if asked:
+            return original(*args, **options)  # type: ignore[no-any-return]
+        user.forbid()
+        asked.append(original(*args, **options))
+        assert asked[0].result(WITHIN_S) is False
+        if not lasts:
+            user.permit()
+        return asked[0]
+
+    monkeypatch.setattr(stream_worker, question, ask)
+
+
+async def test_a_permission_that_is_missing_for_a_moment_does_not_hide_that_a_stream_was_made_anew(
+    here: Place, user: User, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may not mark streams cannot tell; who may not do anything for a moment can a moment later."""
+    await read_all(here, stream)
+    await anyio.to_thread.run_sync(replace, stream)
+    forbid_once(monkeypatch, user, "may_mark", lasts=True)
+    reading = Reading()
+    async with member(here, stream, reading, commit_every=1):
+        await until(lambda: reading.deliveries or halt_of(here, stream))
+        assert halt_of(here, stream) == "given up again and again (permission_missing)"
+        await anyio.to_thread.run_sync(user.permit)
+        here.coordinator.resume(stream.name)
+        await until(lambda: reading.deliveries or halt_of(here, stream))
+        assert halt_of(here, stream) == "OffsetUnknown"
+    assert not reading.deliveries
+    assert committed(here, stream) == 9
+
+
+@pytest.mark.parametrize("question", ["may_mark", "mark"])
+async def test_a_permission_that_is_missing_for_a_moment_does_not_make_a_new_group_an_old_one(
+    here: Place, user: User, stream: Stream, monkeypatch: pytest.MonkeyPatch, question: str
+) -> None:
+    """It would be halted for good, as if Redis had lost its offset, or as if it had read another stream."""
+    forbid_once(monkeypatch, user, question, lasts=False)
+    reading = Reading()
+    async with member(here, stream, reading, start="next"):
+        await until(lambda: halt_of(here, stream) or committed(here, stream) == 9)
+        await anyio.to_thread.run_sync(stream.append, 1)
+        await until(lambda: halt_of(here, stream) or reading.deliveries)
+        assert halt_of(here, stream) is None
+    assert is_marked(here, stream)

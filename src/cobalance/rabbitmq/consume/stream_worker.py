@@ -37,7 +37,7 @@ from cobalance.rabbitmq.consume.partitions import Partitions
 from cobalance.rabbitmq.partition.partition import PartitionState
 from cobalance.rabbitmq.streams.consumer import StreamConsumer
 from cobalance.rabbitmq.streams.position import BEFORE_FIRST
-from cobalance.rabbitmq.streams.reading_mark import is_marked, mark, may_mark, unmarked
+from cobalance.rabbitmq.streams.reading_mark import is_marked, mark, may_configure, may_mark, unmarked
 from cobalance.rabbitmq.streams.start import no_offset, offset_before
 from cobalance.rabbitmq.wire.lock_queue import lock_name
 from cobalance.threads.wakeup import Wakeup, result_of
@@ -222,14 +222,14 @@ class StreamWorker(PartitionWorker):
 
     async def _is_new(self) -> bool:
         """Whether nothing can ever have been committed."""
-        return await self._streams.offsets_known() or (not await self._ask(is_marked) and await self._ask(may_mark))
+        return await self._streams.offsets_known() or (not await self._ask(is_marked) and await self._insist(may_mark))
 
     async def _note_beginning(self) -> bool:
         """Marks the stream, once Redis knows that whoever finds the mark and no offset has a start to finish."""
         if self._committed is None:
             await self._commit(STARTING)
         if self._committed is not None:
-            await self._ask(mark)
+            await self._insist(mark)
         return self._committed is not None
 
     async def next_deliveries(self, consumer: PartitionConsumer) -> list[Delivery]:
@@ -252,11 +252,18 @@ class StreamWorker(PartitionWorker):
 
     async def _recognize(self) -> None:
         """Raises OffsetUnknown if the group's mark has gone with the stream that was read."""
-        if await self._ask(is_marked) or not await self._ask(may_mark):
+        if await self._ask(is_marked) or not await self._insist(may_mark):
             return
         if not NOTHING_READ.issuperset({self._position, self._committed}):
             raise unmarked(self._streams.name, self.queue.name)  # whoever comes next has to find it as we did
-        await self._ask(mark)
+        await self._insist(mark)
+
+    async def _insist(self, question: Callable[..., Future[bool]]) -> bool:
+        """As `_ask`. A refusal is believed of a user who may read the stream, or all may be permitted in a moment."""
+        if await self._ask(question):
+            return True
+        await result_of(may_configure(self._streams.connection, self.queue))
+        return await self._ask(question)
 
     async def _ask(self, question: Callable[..., Future[bool]]) -> bool:
         """Asks RabbitMQ about the group's mark of this stream, or has it made, if we may."""
@@ -344,9 +351,8 @@ class StreamWorker(PartitionWorker):
             self.abort("lost", lambda: None)
             self.tenure.stop_now()
         except (OffsetRegressed, CommitOutcomeUnknown) as error:
-            log.info(
-                "stream %s: %s", self.queue.name, error
-            )  # a higher one is there; or the tenure is over, as is the session
+            # A higher one is there; or the tenure is over, as is the session.
+            log.info("stream %s: %s", self.queue.name, error)
 
     # -- for handlers (any thread) -------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from pika.exchange_type import ExchangeType
 
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.errors import OffsetUnknown, QueueMissing
+from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.containment import contained, failure_of
@@ -45,6 +46,14 @@ def may_mark(
 ) -> Future[bool]:
     """Whether the user may mark this stream, which is not marked."""
     return _ask(connection, stream, _deleted(mark_name(group, stream, key_prefix)))
+
+
+def may_configure(connection: BrokerConnection, stream: Queue) -> Future[bool]:
+    """Declares the stream again, which takes the same permission as a mark, and without which nobody can read it.
+
+    True, though it may be declared otherwise now; or it fails with PermissionMissing.
+    """
+    return _ask(connection, stream.name, _declared_again(stream))
 
 
 def mark(connection: BrokerConnection, group: str, stream: str, *, key_prefix: str = DEFAULT_PREFIX) -> Future[bool]:
@@ -100,6 +109,20 @@ class _Step:
 
 def _there(stream: str) -> _Step:
     return _Step(lambda channel, then: channel.queue_declare(stream, passive=True, callback=then), {})
+
+
+def _declared_again(stream: Queue) -> _Step:
+    def send(channel: Channel, then: Callable[[Any], None]) -> None:
+        channel.queue_declare(stream.name, passive=True)  # or it would be made if it has gone
+        channel.queue_declare(
+            stream.name,
+            durable=stream.durable,
+            auto_delete=stream.auto_delete,
+            arguments=stream.declaration,
+            callback=then,
+        )
+
+    return _Step(send, {THERE_OTHERWISE: True})
 
 
 def _found(name: str) -> _Step:
