@@ -191,6 +191,7 @@ def test_a_stream_that_is_empty_is_doubted_until_it_is_not(
 ) -> None:
     """An empty stream proves nothing yet; its first message does."""
     monkeypatch.setattr("cobalance.rabbitmq.streams.continuity.DOUBT_MS", 100.0)
+    monkeypatch.setattr("cobalance.rabbitmq.streams.continuity.LOOKS", 1_000)  # RabbitMQ's count is as old as ever
     monkeypatch.setattr("cobalance.rabbitmq.streams.probe.SILENCE_MS", 100.0)
     stream.make_anew()
     it = reader(stream, 19).start()

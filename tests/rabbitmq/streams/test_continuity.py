@@ -13,6 +13,7 @@ from cobalance.rabbitmq.partition.actions import ADMIT, PASS_OVER, Timer
 from cobalance.rabbitmq.streams import continuity
 from cobalance.rabbitmq.streams.continuity import Answer, Ask, Continuity, GapJudged, LeftBehind, MeetGap, Question
 from cobalance.rabbitmq.streams.position import BEFORE_FIRST
+from cobalance.rabbitmq.streams.probe import Undelivered
 from proof.partitions.stream_walk import read_on
 
 UNREADABLE = MessageUnreadable("headers")
@@ -158,19 +159,28 @@ def test_an_unreadable_message_behind_the_position_halts() -> None:
     assert Continuity("s", BEFORE_FIRST, int).unreadable(UNREADABLE) == (act.Halt(UNREADABLE),)
 
 
+def doubt(it: Continuity, first: int | None, count: int = 0, error: Any = None) -> Sequence[Any]:
+    """One look at a stream that nothing comes from; returns what follows from it."""
+    assert it.fired(Timer.DOUBT, quiet=True) == (Ask(Question.DOUBT),)
+    verdicts = it.answered(Answer(Question.DOUBT, first, error))
+    if verdicts != (Ask(Question.COUNT),):
+        return verdicts
+    return it.answered(Answer(Question.COUNT, count))
+
+
+AGAIN = act.SetTimer(Timer.DOUBT, continuity.DOUBT_MS)
+
+
 def test_a_node_that_lags_behind_is_waited_for() -> None:
     """The leader has the message at the position; only its word, given twice, proves that one is gone."""
     it = reader(150)
-    again = act.SetTimer(Timer.DOUBT, continuity.DOUBT_MS)
     warnings = []
-    for count in (200, 151, 0, 200, 151, 100, 0):
-        assert it.fired(Timer.DOUBT, quiet=True) == (Ask(Question.DOUBT),)
-        assert it.answered(Answer(Question.DOUBT, 0)) == (Ask(Question.COUNT),)
-        *warned, last = it.answered(Answer(Question.COUNT, count))
-        assert last == again
+    for count in (200, 0, 151, 100, 0):
+        *warned, last = doubt(it, 0, count)
+        assert last == AGAIN
         warnings += warned
     assert ["has not got offset 150 yet" in warning.words for warning in warnings] == [True]
-    (verdict,) = it.answered(Answer(Question.COUNT, 150))
+    (verdict,) = doubt(it, 0, 150)
     assert isinstance(verdict, act.GiveUp)
     assert isinstance(verdict.error, OffsetUnknown)
     assert "ends before offset 150" in str(verdict.error)
@@ -180,11 +190,34 @@ def test_a_node_that_lags_behind_is_waited_for() -> None:
 def test_an_empty_stream_is_doubted_until_something_comes(error: ChannelLost | None) -> None:
     """Or RabbitMQ is slow; what has come in the meantime ends the doubt."""
     it = reader()
-    assert it.answered(Answer(Question.DOUBT, None, error)) == (act.SetTimer(Timer.DOUBT, continuity.DOUBT_MS),)
+    assert doubt(it, None, error=error) == (AGAIN,)
     it.message(5)
     assert it.fired(Timer.DOUBT, quiet=True) == ()
     assert it.answered(Answer(Question.DOUBT, 0)) == ()
     assert it.answered(Answer(Question.COUNT, 1)) == ()
+
+
+@pytest.mark.parametrize(
+    "look",
+    [(0, 200), (0, 0), (None,), (None, 0, ChannelLost("x")), (None, 0, PermissionMissing("no read"))],
+    ids=["lags", "not counted", "empty", "lost", "forbidden"],
+)
+def test_a_consumer_that_brings_nothing_for_half_a_minute_is_replaced(look: tuple[Any, ...]) -> None:
+    """It may be one of a stream that is gone: the next one looks whether the group has read this one."""
+    it = reader(150)
+    for _ in range(continuity.LOOKS - 1):
+        assert doubt(it, *look)[-1] == AGAIN
+    (verdict,) = doubt(it, *look)
+    assert isinstance(verdict, act.GiveUp)
+    assert isinstance(verdict.error, ChannelLost)
+    assert "no message at offset 150" in str(verdict.error)
+
+
+def test_a_stream_with_nothing_but_stored_offsets_is_waited_for() -> None:
+    """That is no reason to replace its consumer every half a minute."""
+    it = reader()
+    for _ in range(3 * continuity.LOOKS):
+        assert doubt(it, None, error=Undelivered("s", 6)) == (AGAIN,)
 
 
 def test_a_reader_that_rabbitmq_leaves_behind_ends() -> None:

@@ -75,6 +75,14 @@ def lost_always(*_: Any, **__: Any) -> Future[Any]:
     return answer
 
 
+def said_once(question: Question, *, answer: bool) -> Question:
+    """The first time, RabbitMQ says this."""
+    said: Future[bool] = Future()
+    said.set_result(answer)
+    answers = [said]
+    return lambda *args, **options: answers.pop() if answers else question(*args, **options)
+
+
 async def read_all(here: Place, stream: Stream) -> None:
     """The group reads the ten messages."""
     async with member(here, stream, Reading(), commit_every=1):
@@ -250,6 +258,21 @@ async def test_a_stream_is_looked_at_again_when_the_answer_is_lost(
         assert await reading.wait(10) == list(range(10, 20))
     assert committed(here, stream) == 19
     assert not here.journal("halted")
+
+
+async def test_a_stream_that_brings_nothing_is_looked_at_again(
+    here: Place, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was made anew in the moment after the first look, and in a cluster nobody may have told the consumer."""
+    await read_all(here, stream)
+    await anyio.to_thread.run_sync(stream.make_anew)
+    monkeypatch.setattr(f"{WORKER}.is_marked", said_once(is_known, answer=True))
+    monkeypatch.setattr("cobalance.rabbitmq.streams.continuity.SUSPICIOUS_MS", 10)
+    monkeypatch.setattr("cobalance.rabbitmq.streams.continuity.DOUBT_MS", 10)
+    monkeypatch.setattr("cobalance.rabbitmq.streams.probe.SILENCE_MS", 10)
+    reading = Reading()
+    async with member(here, stream, reading):
+        await expect_halt(here, stream, reading)
 
 
 @pytest.mark.parametrize("way", ["resume", "reset"])

@@ -25,6 +25,8 @@ from cobalance.rabbitmq.partition import actions as act
 from cobalance.rabbitmq.partition.actions import ADMIT, NOTHING, PASS_OVER, Timer
 from cobalance.rabbitmq.partition.refusals import BACKOFF_MS
 from cobalance.rabbitmq.streams.position import BEFORE_FIRST, Position
+from cobalance.rabbitmq.streams.probe import Undelivered
+from cobalance.rabbitmq.wire.failures import channel_lost
 
 SUSPICIOUS_MS = 1_000.0
 """The message at the position normally comes within milliseconds; after this long, the stream is examined."""
@@ -34,6 +36,9 @@ UNREADABLE = -2
 
 DOUBT_MS = 5_000.0
 """Pause between such checks while they prove nothing."""
+
+LOOKS = 6
+"""So many that prove nothing end the consumer as a lost channel does: the next one looks which stream it is that it reads."""
 
 PROOFS = 2
 """RabbitMQ's count of a stream is up to five seconds old, so it must show twice that the stream is too short."""
@@ -121,7 +126,7 @@ class Continuity:
         self._jump: Jump | None = None
         self._held: list[tuple[Any, CobalanceError | None]] = []  # until the jump is judged
         self._first = 0  # when nothing came: the stream's first message
-        self._found_short = 0
+        self._found_short = self._doubts = 0
         self._warned_of_wait = self._warned_of_lag = False
         self._looked_at: int | None = None  # the last offset heard when it was last looked
         self._looks = 0
@@ -164,7 +169,7 @@ class Continuity:
         found = None if answer.error is not None else answer.found
         match answer.question:
             case Question.DOUBT:
-                return self._judge_doubt(found)
+                return self._judge_doubt(found, answer.error)
             case Question.COUNT:
                 return self._compare(found or 0)
             case Question.STALL:
@@ -256,13 +261,15 @@ class Continuity:
 
     # -- silence -----------------------------------------------------------------------------------------------------
 
-    def _judge_doubt(self, first: int | None) -> Verdicts:
+    def _judge_doubt(self, first: int | None, error: CobalanceError | None) -> Verdicts:
         """Nothing came at the position or behind it: the stream may end before."""
         if self._heard is not None:
             return NOTHING
+        if isinstance(error, Undelivered):  # there may be nothing but offsets that clients have stored
+            return (act.SetTimer(Timer.DOUBT, DOUBT_MS),)
         # Without a first message it is empty, or RabbitMQ is slow.
         if first is None:
-            return (act.SetTimer(Timer.DOUBT, DOUBT_MS),)
+            return self._doubt_on()
         self._first = first
         return (Ask(Question.COUNT),)
 
@@ -275,7 +282,14 @@ class Continuity:
         self._found_short += bool(count) and not lags
         if self._found_short == PROOFS:
             return (act.GiveUp(_shorter(self._stream, self._after)),)
-        return (*warning, act.SetTimer(Timer.DOUBT, DOUBT_MS))
+        return (*warning, *self._doubt_on())
+
+    def _doubt_on(self) -> Verdicts:
+        """The consumer may be one of a stream that is gone, and not know."""
+        self._doubts += 1
+        if self._doubts < LOOKS:
+            return (act.SetTimer(Timer.DOUBT, DOUBT_MS),)
+        return (act.GiveUp(channel_lost(self._stream, f"no message at offset {self._after} or behind it has come")),)
 
     def _say_it_lags(self) -> Verdicts:
         if self._warned_of_lag:
