@@ -6,6 +6,7 @@ import logging
 import queue
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import anyio
 import anyio.to_thread
@@ -14,6 +15,7 @@ from pika.adapters.select_connection import IOLoop
 from tests.consumers import channel, until
 from tests.names import unique
 from tests.rabbitmq.wire.test_shortages import NO_FILE, NO_THREAD, Shortage
+from tests.rabbitmq_user import new_user
 
 from cobalance.rabbitmq.consume import last_will
 from cobalance.rabbitmq.consume.last_will import ENOUGH_CHANNELS, LastWill, Will, wills_queue
@@ -21,6 +23,7 @@ from cobalance.rabbitmq.consume.process_identity import own_process
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.servers import OwnRabbitMQ
 from cobalance.threads.log_lines import ServiceThread
 
 PATIENCE_S = 30.0
@@ -140,6 +143,27 @@ async def test_a_will_is_kept_once_there_is_a_thread_or_a_connection_for_it(
         await village.wait_kept(f"{kind.__name__}.1")
     a.die()
     assert b.heard.get(timeout=PATIENCE_S) == "IOLoop.1"
+
+
+async def test_a_will_is_kept_once_it_is_permitted(
+    village: Village, private_rabbitmq: OwnRabbitMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is lacking is said once, however often it is tried."""
+    village.url = private_rabbitmq.url
+    b = village.process()
+    await village.keep(b, "b.1")
+    monkeypatch.setattr(last_will, "RENEWED_MS", 100)
+    with new_user(private_rabbitmq) as user:
+        village.url = user.url
+        await anyio.to_thread.run_sync(partial(user.permit, configure="^(?!last-will ).*"))
+        a = village.process()
+        a.will.keep("a.1", "amqp")
+        await until(lambda: village._log.text.count("access to queue 'last-will ") >= 1)
+        await anyio.to_thread.run_sync(user.permit)
+        await until(lambda: "the last will of member a.1\n" in village._log.text)
+        a.die()
+        assert b.heard.get(timeout=PATIENCE_S) == "a.1"
+    assert village._log.text.count("no last will can be kept") == 1
 
 
 async def test_a_member_that_has_left_has_no_will(village: Village) -> None:

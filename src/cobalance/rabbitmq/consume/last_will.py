@@ -58,7 +58,7 @@ UNUSED_MS, GROUP_UNUSED_MS = 60_000, 3_600_000
 """How long a will's queue, and the group's, exist without a consumer."""
 
 RENEWED_MS = 600_000
-"""RabbitMQ's ``consumer_timeout`` is half an hour."""
+"""RabbitMQ's ``consumer_timeout`` is half an hour. And after a will that was refused."""
 
 AGAIN_MS = 5_000
 """After a channel that was lost alone, and what the system refused."""
@@ -134,7 +134,7 @@ class LastWill:
         self._written: tuple[Channel, Will] | None = None
         """What was published last, to be received on which channel."""
         self._turn = 0
-        self._refused = ""
+        self._refused: type[Exception] | None = None
 
     def keep(self, member: str = "", connection: str = "") -> None:
         """Has RabbitMQ keep the will of this member for this connection, or of the same as before; without a member, only
@@ -165,6 +165,8 @@ class LastWill:
                 self._report(error)
                 if isinstance(error, Unreachable):  # or the system gives no descriptor
                     self._keep_later()
+                else:  # it may be permitted by then
+                    self._connection.submit(self._renew_later)
             except Exception:  # a dead thread would go unnoticed, and no other will be kept
                 log.exception("%s: its last will has failed: please report this", self._connection.name)
 
@@ -178,9 +180,9 @@ class LastWill:
         return self._running
 
     def _report(self, error: Exception) -> None:
-        """Once for each reason; that RabbitMQ is away is reported by the connection."""
-        if not isinstance(error, Unreachable) and str(error) != self._refused:
-            self._refused = str(error)
+        """Once for each kind of reason; that RabbitMQ is away is reported by the connection."""
+        if not isinstance(error, Unreachable) and type(error) is not self._refused:
+            self._refused = type(error)
             log.warning(
                 "%s: a process that dies is noticed only when its session ends, as no last will can be kept: %s Permit it (configure, "
                 "write and read on queues last-will.*, write on exchange amq.default), or give crash_detection=False",
@@ -233,8 +235,7 @@ class LastWill:
             self._channel, self._queue, self._held = channel, queue, None
             if not ready.done():
                 ready.set_result(None)
-            self._turn += 1
-            self._connection.call_later(RENEWED_MS, partial(self._renew, self._turn))
+            self._renew_later()
 
         def closed(channel: Channel, reason: Exception) -> None:
             self._closed(channel)
@@ -277,9 +278,13 @@ class LastWill:
         else:
             self._on_heard(will, lambda: self._connection.submit(acknowledge))
 
+    def _renew_later(self) -> None:
+        self._turn += 1
+        self._connection.call_later(RENEWED_MS, partial(self._renew, self._turn))
+
     def _renew(self, turn: int) -> None:
-        if turn == self._turn and self._channel is not None:
-            self._connection.call_later(RENEWED_MS, partial(self._renew, turn))
+        if turn == self._turn and not self._is_over:
+            self._renew_later()
             self._written = None
             self.keep()
 
