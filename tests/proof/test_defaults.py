@@ -83,10 +83,12 @@ def test_of_what_is_worth_it_the_fewest_changes_are_recommended() -> None:
     assert found["recommended"]["changed"] == {"revocation_timeout_ms": 90_000}
 
 
-def test_a_churn_with_and_without_instance_ids_is_two_kinds() -> None:
+def test_a_churn_with_and_without_instance_ids_or_crash_detection_is_several_kinds() -> None:
     """Rows of the same name, settings and seed do not replace each other."""
-    rows = [
-        *outcomes("crash_loop", 1, lambda _: 1.0),
-        *outcomes("crash_loop", 1, lambda _: 1.0, params='{"instances": true}'),
+    params = ("{}", '{"instances": true}', '{"crash_detection": true}')
+    rows = [row for it in params for row in outcomes("crash_loop", 1, lambda _: 1.0, params=it)]
+    assert sorted(sorted_out(rows, SHIPPED)) == [
+        "crash_loop",
+        "crash_loop, crashes seen at once",
+        "crash_loop, instance ids",
     ]
-    assert sorted(sorted_out(rows, SHIPPED)) == ["crash_loop", "crash_loop, instance ids"]

@@ -47,6 +47,13 @@ TRUTHS = {
         pauses_per_member_hour=12.0,
         pause_ms="lognormal:1500:1.0",
     ),
+    "seen": PLAIN.changed(
+        length_ms=2 * HOUR_MS,
+        crash_detection=True,
+        crashes_per_member_hour=4.0,
+        restart_ms="lognormal:6000:0.5",
+        replacements_per_member_hour=2.0,
+    ),
     "freezes": PLAIN.changed(
         length_ms=3 * HOUR_MS,
         members=6,
@@ -72,9 +79,12 @@ TRUTHS = {
 CHOSEN = {"name", "summary", "length_ms"}
 """Parameters that are not of the group: a calibration chooses them."""
 
-UNTOLD = {"prefetch", "latency_ms", "hint_lost", "cuts_per_member_hour", "cut_ms"}
-"""What no journal shows: how many messages a consumer has at once, and how the network is. A member that is cut off looks
-like one that stands still, and its cuts are found again among the pauses.
+UNTOLD = {
+    *("prefetch", "latency_ms", "hint_lost", "cuts_per_member_hour", "cut_ms"),
+    *("host_deaths_per_hour", "members_per_host", "outages_per_hour", "outage_ms", "poison"),
+}
+"""What no journal shows: how many messages a consumer has at once, how the network is, and what is behind what happens. A
+member that is cut off looks like one that stands still, and its cuts are found again among the pauses.
 """
 
 
@@ -129,9 +139,10 @@ TOLD: dict[str, tuple[Callable[[Parameter, Any, Calibration], bool], tuple[str, 
     "leaves_per_hour": (_within, ("freezes", "scaled")),
     "least_members": (_equal, ("scaled",)),
     "most_members": (_equal, ("scaled",)),
-    "crashes_per_member_hour": (_within, ("crashes", "static")),
-    "restart_ms": (_median_within, ("crashes", "static")),
-    "replacements_per_member_hour": (_within, ("crashes", "freezes")),
+    "crash_detection": (_equal, ("crashes", "seen", "static")),
+    "crashes_per_member_hour": (_within, ("crashes", "seen", "static")),
+    "restart_ms": (_median_within, ("crashes", "seen", "static")),
+    "replacements_per_member_hour": (_within, ("crashes", "seen", "freezes")),
     "pauses_per_member_hour": (_within, ("crashes", "freezes")),
     "pause_ms": (_pauses_within, ("crashes", "freezes")),
     "drain_ms": (_drains_within, ("crashes", "freezes", "scaled", "rolling", "surge", "all_at_once")),

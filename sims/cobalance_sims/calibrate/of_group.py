@@ -28,6 +28,11 @@ UNTOLD = {
     "cut_ms": "no journal tells cuts from pauses",
     "latency_ms": "no journal tells how long a call to Redis takes",
     "hint_lost": "no journal tells whether a wake-up came or the next heartbeat brought the news",
+    "host_deaths_per_hour": "counted among the crashes, each process on its own",
+    "members_per_host": "no journal tells which processes share a machine",
+    "outages_per_hour": "an outage of Redis looks as if all processes stood still, and is counted among the pauses",
+    "outage_ms": "no journal tells outages from pauses",
+    "poison": "no journal tells whether what was given up can be worked",
 }
 """Parameters of a churn that no journal shows, besides the prefetch (of_work.py), and why."""
 
@@ -223,6 +228,7 @@ def rates(turnover: Turnover, group: SessionHistory, base: Churn) -> list[Parame
     """Members that come and go outside deploys."""
     hours, limits = group.member_hours, scaling.limits(turnover, group)
     return [
+        _crash_detection(group, base),
         rate("crashes_per_member_hour", turnover.crashes, hours, base.crashes_per_member_hour, "crashes"),
         _startup("restart_ms", turnover.restarted_ms, base.restart_ms),
         rate(
@@ -254,6 +260,20 @@ def rates(turnover: Turnover, group: SessionHistory, base: Churn) -> list[Parame
             note="counted among the pauses, since a member cut off and one that stands still look the same",
         ),
     ]
+
+
+def _crash_detection(group: SessionHistory, base: Churn) -> Parameter:
+    """One crash that was seen at once shows that crashes are: those of whole machines are not, in any group."""
+    crashed = group.ended("crashed")
+    if not crashed:
+        note = "nobody has crashed: whether crashes are seen at once does not show"
+        return Parameter(name="crash_detection", value=base.crash_detection, basis="assumed", observations=0, note=note)
+    return Parameter(
+        name="crash_detection",
+        value=any(it.was_seen for it in crashed),
+        basis="measured",
+        observations=len(crashed),
+    )
 
 
 def untold(base: Churn) -> list[Parameter]:

@@ -31,6 +31,9 @@ RATES = (
 _UNDRIVEN = {
     "cuts_per_member_hour": "connections to Redis are not cut",
     "hint_lost": "wake-ups are not lost",
+    "host_deaths_per_hour": "machines stay: crashes_per_member_hour kills processes one by one",
+    "outages_per_hour": "Redis is the group's own, and stays",
+    "poison": "resources are the group's own",
 }
 
 
@@ -95,7 +98,7 @@ def staged(
     faster: dict[str, Any] = {name: getattr(churn, name) * speed for name in RATES}
     return churn.changed(
         **faster,
-        **dict.fromkeys(_UNDRIVEN, 0.0),
+        **dict.fromkeys(_UNDRIVEN, 0),
         deploy_every_ms=max(1_000, int(churn.deploy_every_ms / speed)),
         members=members,
         least_members=min(churn.least_members, members),

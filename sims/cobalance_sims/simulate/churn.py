@@ -20,11 +20,14 @@ from cobalance_sims.simulate.distributions import FORMS, Distribution, LogNormal
 from cobalance_sims.simulate.habits import Habits
 from cobalance_sims.simulate.network import Network
 from cobalance_sims.simulate.scenario import Messages, Randomly, Regularly, Scenario
+from cobalance_sims.simulate.witnesses import Witnesses
 
 MOST_MEMBERS, MOST_RESOURCES = 5_000, 100_000
 LONGEST_MS = 30 * 86_400_000
 NEARLY_ALWAYS = 0.999_999
 """The share of durations that is taken into account."""
+POISON_MS = (80, 120)
+"""From the grant of a resource that nobody can work until it is given up."""
 
 
 class BadChurn(UsageError):
@@ -139,6 +142,16 @@ class Churn:
     """From a crash to the join of the successor."""
     replacements_per_member_hour: float = _rate()
     """Rate of graceful replacements after ``startup_ms``: a drained node, a reclaimed spot instance."""
+    crash_detection: bool = attrs.field(default=False, validator=_flag)
+    """Whether a killed process is seen at once, since RabbitMQ guards all that it works; else when its session ends."""
+    host_deaths_per_hour: float = _rate()
+    """Rate, for the group, at which a machine is gone with its processes. Nobody closes their connections, so they are
+    not seen at once; successors start elsewhere after ``restart_ms``.
+    """
+    members_per_host: int = _whole(2, 1, MOST_MEMBERS)
+    outages_per_hour: float = _rate()
+    """Rate at which nobody can reach Redis for a while."""
+    outage_ms: Distribution = attrs.field(default=LogNormal(8000, 0.8), converter=_parsed, validator=_distribution)
     pauses_per_member_hour: float = _rate()
     """Rate at which a process freezes: a garbage collector, a migrating machine."""
     pause_ms: Distribution = attrs.field(default=LogNormal(1000, 1.0), converter=_parsed, validator=_distribution)
@@ -161,6 +174,8 @@ class Churn:
     messages_per_s: float = attrs.field(default=1.0, validator=_number(0, 1_000_000))
     """Arrival rate of messages, per resource."""
     prefetch: int = _whole(10, 1, 65_535)
+    poison: int = _whole(0, 0, MOST_RESOURCES)
+    """How many of the resources no process can work: each is given up soon after it was granted."""
 
     def __attrs_post_init__(self) -> None:
         if self.deploy not in get_args(f.DeployShape):
@@ -238,8 +253,13 @@ class Churn:
             settings=settings,
             network=Network(one_way=self.latency_ms, slow=0.0, hint_lost=self.hint_lost),
             habits=Habits(
-                drain_ms=self.drain_ms, drain_ms_of=self.drain_ms_of, handle_ms=self.handle_ms, prefetch=self.prefetch
+                drain_ms=self.drain_ms,
+                drain_ms_of=self.drain_ms_of,
+                fails_ms_of={f"r{number}": POISON_MS for number in range(self.poison)},
+                handle_ms=self.handle_ms,
+                prefetch=self.prefetch,
             ),
+            witnesses=Witnesses() if self.crash_detection else None,
             messages=Messages(self.messages_per_s, self.handle_ms),
             skips_idle=4 * self.latency_ms.quantile(NEARLY_ALWAYS) < settings.session_timeout_ms // 6,
         )
@@ -252,6 +272,8 @@ class Churn:
             Randomly(self.replacements_per_member_hour, f.Replace(self.startup_ms), per_member=True),
             Randomly(self.pauses_per_member_hour, f.PauseAndResume(self.pause_ms), per_member=True),
             Randomly(self.cuts_per_member_hour, f.Cut(self.cut_ms), per_member=True),
+            Randomly(self.host_deaths_per_hour, f.HostDeath(self.members_per_host, self.restart_ms)),
+            Randomly(self.outages_per_hour, f.Outage(self.outage_ms)),
         )
         return (*self._deploys(), *[step for step in steps if step.per_hour > 0])
 
@@ -347,6 +369,32 @@ _ALL = (
         cut_ms="lognormal:4000:1.0",
         hint_lost=0.1,
         latency_ms="lognormal:4:0.6",
+    ),
+    Churn(
+        name="redis_outages",
+        summary="nobody can reach Redis for some seconds, three times an hour: a failover, a restart, a network",
+        outages_per_hour=3,
+        crashes_per_member_hour=0.5,
+    ),
+    Churn(
+        name="held_gil",
+        summary="code that holds Python's lock stops processes for up to three seconds, every minute or so",
+        pauses_per_member_hour=60,
+        pause_ms="uniform:200:3000",
+        crashes_per_member_hour=0.5,
+    ),
+    Churn(
+        name="host_deaths",
+        summary="machines with two processes each are gone without a word, and their processes come back elsewhere",
+        host_deaths_per_hour=4,
+        restart_ms="lognormal:20000:0.5",
+    ),
+    Churn(
+        name="poison",
+        summary="two resources that nobody can work, while processes are replaced and crash",
+        poison=2,
+        deploy="rolling",
+        crashes_per_member_hour=1,
     ),
     Churn(
         name="lively",

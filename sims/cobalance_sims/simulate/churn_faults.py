@@ -91,6 +91,39 @@ class Cut:
 
 
 @attrs.frozen
+class HostDeath:
+    """A machine is gone: its processes are, without a word to anybody, and their successors start elsewhere."""
+
+    processes: int
+    down: Distribution
+
+    def strike(self, world: World) -> None:
+        for _ in range(self.processes):
+            process = world.pick()
+            if process is not None:
+                process.kill(silently=True)
+                world.clock.plan(self.down.sample(world.random), _start_like, process)
+
+
+@attrs.frozen
+class Outage:
+    """Nobody can reach Redis for a while."""
+
+    length: Distribution
+
+    def strike(self, world: World) -> None:
+        if world.redis.up:
+            ms = self.length.sample(world.random)
+            world.log(None, f"Redis is unreachable for {ms} ms")
+            world.redis.set_up(up=False)
+            world.clock.plan(ms, self._end, world)
+
+    @staticmethod
+    def _end(world: World) -> None:
+        world.redis.set_up(up=True)
+
+
+@attrs.frozen
 class ScaleOut:
     """An autoscaler adds a process, unless the maximum is reached."""
 

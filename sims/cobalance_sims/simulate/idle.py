@@ -58,6 +58,8 @@ class Idle(Check):
         world, ledger = self.world, self.world.redis.ledger
         if ledger.pending or ledger.recovering or not world.redis.up:
             return False
+        if any(it.paused for it in ledger.resources.values()):  # until a moment on Redis's clock
+            return False
         members = {process.session.member for process in world.living.values()}
         if ledger.members.keys() != members or any(status != "active" for status in ledger.members.values()):
             return False

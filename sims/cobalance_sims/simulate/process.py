@@ -134,8 +134,10 @@ class Process:
         elif self.alive:
             do(argument)
 
-    def kill(self) -> None:
-        """SIGKILL. Packets it has sent are on their way all the same."""
+    def kill(self, *, silently: bool = False) -> None:
+        """SIGKILL. Packets it has sent are on their way all the same. `silently`: its machine is gone, and nobody closes its
+        connections.
+        """
         self.world.log(self, "is killed")
         self.world.died(self)
         self.work.die()
@@ -143,7 +145,7 @@ class Process:
         self.alive = self.paused = False
         if self.witness is None or self.world.wills is None:
             self._unsubscribe()
-        else:
+        elif not silently:
             self.witness.disconnect()
             self._clock.after(self.world.wills.between(self.world.wills.ways.deaf_ms), self._unsubscribe, None)
 

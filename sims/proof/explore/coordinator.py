@@ -10,15 +10,17 @@ import attrs
 from cobalance.coordinator.dump import State
 from cobalance.coordinator.memory.store import MemoryStore, Snapshot
 from cobalance.coordinator.replies import CoordinatorReply, decode
-from cobalance.coordinator.requests import Request
+from cobalance.coordinator.requests import Header, Request, Suspect
 from cobalance.coordinator.scripts import load
 from cobalance.coordinator.transport import CERTAIN, DOUBTED, Reply, Script
 from cobalance.errors import ScriptFailed
 from proof.explore import dump
 from proof.explore.pool import Pool
-from proof.explore.scope import GROUP_MS, Scope
+from proof.explore.scope import GROUP_MS, TICK_MS, Scope
 
 MOST_SNAPSHOTS = 5_000
+
+_VOUCH = Script.of("explored_vouch", "return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])")
 
 
 @attrs.frozen(eq=False)
@@ -64,6 +66,7 @@ class ExploredCoordinator:
         self.outcomes: dict[Execution, Effect] = {}
         self._digest = digest
         self._heard: dict[tuple[int, str, int], int] = {}
+        self._seen: dict[tuple[int, str, str], tuple[Request, Effect] | None] = {}
         self._snapshots: dict[int, Snapshot] = {}
         self._replies: dict[CoordinatorReply, int] = {}
 
@@ -106,6 +109,34 @@ class ExploredCoordinator:
         state = self.store.dump()
         journal, after = journal_of(state)[known:], self.pool.add(*self.canonical.encode(state))
         return Effect(CoordinatorReply(status="OK"), -1, after, journal, granted(journal))
+
+    def see_dead(self, before: int, identity: str, member: str) -> tuple[Request, Effect] | None:
+        """Ends the session of a member whose process both witnesses found dead; it had vouched on this server. None if a
+        look says otherwise.
+        """
+        key = (before, identity, member)
+        if key not in self._seen:
+            self._seen[key] = self._see_dead(*key)
+        return self._seen[key]
+
+    def _see_dead(self, before: int, identity: str, member: str) -> tuple[Request, Effect] | None:
+        self.restore(before)
+        self.store.run(_VOUCH, dump.KEYS, (f"v:{member}", f"{GROUP_MS} {identity} c 1"))
+        first = self._look(identity, Suspect(member=member, connection="c"))
+        if first.results[0] != "SILENT":
+            return None
+        last = Suspect(
+            member=member, connection="c", seen=first.results[1], last_look_ms=first.now_ms, within_ms=TICK_MS
+        )
+        reply, state = self._look(identity, last), self.store.dump()
+        journal = journal_of(state)
+        after = self.pool.add(*self.canonical.encode(state))
+        wrong = "" if reply.results[0] == "ENDED" else f"the last look at {member} says {reply.results[0]}"
+        return Request(Header("-", 0), last), Effect(reply, -1, after, journal, granted(journal), wrong=wrong)
+
+    def _look(self, identity: str, look: Suspect) -> CoordinatorReply:
+        args = Request(Header("-", 0), look).args()
+        return decode(self.store.run(load("suspect"), dump.KEYS, (CERTAIN + identity, *args)))
 
     def _is_torn(self, part: int) -> bool:
         return any("\x1fpulse\x1ftorn " in text for text in self.pool.parts[part].skeleton)

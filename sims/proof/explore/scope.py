@@ -104,14 +104,15 @@ FAULTS = ("crash", "pause", "cut", "lost", "reply", "late", "flush", "die")
 """Faults share the budget `faults`."""
 
 DEEDS = ("leave", "commit", "relist", "begin", "short")
-"""What users do shares the budget `deeds`; a process that starts again has a budget of its own."""
+"""What users do shares the budget `deeds`; a process that starts again has a budget of its own, and so have
+the witnesses, who see that one is dead."""
 
 _LIFE = {"crash": 1, "pause": 1, "cut": 1, "lost": 1, "reply": 1, "late": 1, "flush": 1}
 
 
 def _scope(name: str, members: int, resources: int, **changes: object) -> Scope:
     budgets = {**_LIFE, "leave": 1, "restart": 1}
-    for key in [key for key in changes if key in {*FAULTS, *DEEDS, "restart"}]:
+    for key in [key for key in changes if key in {*FAULTS, *DEEDS, "restart", "seen"}]:
         budgets[key] = int(str(changes.pop(key)))
     fields = {"name": name, "members": members, "resources": resources, "budgets": tuple(sorted(budgets.items()))}
     return Scope(**{**fields, **changes})  # type: ignore[arg-type]  # checked by the attrs class at run time
@@ -198,6 +199,22 @@ SCOPES: dict[str, Scope] = {
         _scope("2x2-deploy-leave", 2, 2, faults=0, lists=((1,), (1, 2)), leave=1, restart=1),
         _scope("2x2-deploy", 2, 2, faults=1, lists=((1,), (1, 2)), late=0, leave=0, restart=0),
         _scope("2x3-narrow", 2, 3, faults=1, moves=1),
+        _scope("2x2-seen", 2, 2, faults=1, seen=1, pause=0, cut=0, lost=0, reply=0, late=0, flush=0, begin=1),
+        _scope(
+            "2x2-static-seen",
+            2,
+            2,
+            faults=1,
+            seen=1,
+            instances=True,
+            grace_ticks=3,
+            pause=0,
+            cut=0,
+            lost=0,
+            reply=0,
+            late=0,
+            flush=0,
+        ),
         _scope("2x2-static", 2, 2, faults=1, instances=True, grace_ticks=3),
         _scope("2x2-eager", 2, 2, faults=1, mode="eager"),
         _scope("2x2-found", 2, 2, faults=1, created=False),

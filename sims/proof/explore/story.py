@@ -34,6 +34,7 @@ _DOES = {
     "short": "says it has drained, wrongly,",
     "begin": "runs on_revoked of",
     "commit": "commits",
+    "seen": "is seen to be dead:",
 }
 
 

@@ -92,6 +92,7 @@ class Transitions:
                 yield from self._of_others(memory, at, process)
         if not is_busy or self.scope.is_concurrent:
             yield from self._of_redis(state, memory)
+            yield from self._of_witnesses(state, memory)
         if not is_busy:
             yield ("tick",)
 
@@ -109,6 +110,18 @@ class Transitions:
         if memory.allows("flush") and self.pool.parts[state[STORE]].skeleton:
             yield ("empty",)
             yield ("replace",)
+
+    def _of_witnesses(self, state: Ids, memory: PathMemory) -> Iterator[Action]:
+        """Whose process is dead, or has been replaced, may be seen to be dead at any time until its session ends."""
+        for at, process in self.slots(state) if memory.allows("seen") else ():
+            living = f"{process.slot}{process.life}." if process.status in ("up", "paused") else ""
+            for member in sorted(self.checks.facts(state[STORE]).records.members):
+                is_another = not (living and member.startswith(living))
+                if member[0] == process.slot and is_another and self._see_dead(state, memory, member) is not None:
+                    yield ("seen", at, member)
+
+    def _see_dead(self, state: Sequence[int], memory: PathMemory, member: str) -> tuple[Request, Effect] | None:
+        return self.coordinator.see_dead(state[STORE], memory.identity, member)
 
     def _of_calling(self, state: Ids, memory: PathMemory, at: int) -> Iterator[Action]:
         yield ("answer", at)
@@ -168,6 +181,8 @@ class Transitions:
             wrong = self._execute(after, action)
         elif what == "die":
             wrong = self._die(after, *action[1:])
+        elif what == "seen":
+            wrong = self._end_seen(after, action[2])
         elif what in ("empty", "replace"):
             after[STORE] = self.pool.add((), (), ())
             wrong = ""
@@ -253,6 +268,16 @@ class Transitions:
         after[MEMORY], wrong = self.memories.granted(after[MEMORY], outcome)
         after[MEMORY] = self.memories.use(after[MEMORY], "die")
         return wrong or self._apply(after, at, self._unheard(after[at]))
+
+    def _end_seen(self, after: list[int], member: str) -> str:
+        found = self._see_dead(after, self.memories.look(after[MEMORY]), member)
+        if found is None:
+            raise LookupError(f"{member} cannot be seen to be dead")
+        request, outcome = found
+        before, after[STORE] = after[STORE], outcome.after
+        after[MEMORY], wrong = self.memories.granted(after[MEMORY], outcome)
+        after[MEMORY] = self.memories.use(after[MEMORY], "seen")
+        return wrong or self.checks.execution(before, request, outcome)
 
     def _outcome(self, state: Sequence[int], caller: int) -> tuple[Request, Effect]:
         """The request of a process, or the late one, and its outcome now."""

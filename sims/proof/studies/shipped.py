@@ -91,9 +91,12 @@ def sorted_out(outcomes: Iterable[Outcome], shipped: GroupSettings) -> Runs:
 
 
 def _kind_of(row: Outcome) -> str:
-    """Processes that come back under their names are another kind of churn than those that do not."""
-    named = json.loads(row["params"]).get("instances")
-    return f"{row['churn']}, instance ids" if named else str(row["churn"])
+    """Processes that come back under their names are another kind of churn than those that do not; so are those whose
+    crashes are seen at once.
+    """
+    params = json.loads(row["params"])
+    words = ((params.get("instances"), "instance ids"), (params.get("crash_detection"), "crashes seen at once"))
+    return ", ".join([str(row["churn"]), *[word for holds, word in words if holds]])
 
 
 def compare(runs: Runs, shipped: GroupSettings, preferences: Preferences) -> list[Compared]:
