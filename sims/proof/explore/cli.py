@@ -24,7 +24,7 @@ from proof.partitions.scope import HANDOVER_SCOPES, can_happen
 from proof.partitions.telling import HandoverStory
 
 TIERS: dict[str, tuple[str, ...]] = {
-    "ci": ("2x4", "3x3", "3x3-start", "2x4-start"),
+    "ci": ("2x2-seen", "2x4", "3x3", "3x3-start", "2x4-start"),
     "large": ("2x2-pairs", "2x4-all"),
     "handovers": (
         *("2q", "2q-keys", "1q-unlocked", "1q-stream", "1q-force", "1q-keys"),
