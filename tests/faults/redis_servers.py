@@ -184,15 +184,30 @@ class Cluster:
 
     def move_slot(self, slot: int, source: int, target: int, *, pause_s: float = 0.0) -> None:
         """Does what redis-cli --cluster reshard does, key by key, with a pause before and after each."""
+        with self.moving_slot(slot, source, target):
+            time.sleep(pause_s)
+            while self._move_key(slot, source, target):
+                time.sleep(pause_s)
+
+    @contextmanager
+    def moving_slot(self, slot: int, source: int, target: int) -> Iterator[None]:
+        """Its first key has been moved, and when the block ends the others are."""
         ids = {port: ask(port, "CLUSTER", "MYID") for port in (source, target)}
         ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
         ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
-        time.sleep(pause_s)
-        while keys := ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 1):
-            ask(source, "MIGRATE", HOST, target, "", 0, 5000, "REPLACE", "KEYS", *keys)
-            time.sleep(pause_s)
+        self._move_key(slot, source, target)
+        yield
+        while self._move_key(slot, source, target):
+            pass
         for port in (target, source, *(it.port for it in self.masters())):
             ask(port, "CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+
+    @staticmethod
+    def _move_key(slot: int, source: int, target: int) -> bool:
+        keys = ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 1)
+        if keys:
+            ask(source, "MIGRATE", HOST, target, "", 0, 5000, "REPLACE", "KEYS", *keys)
+        return bool(keys)
 
     @staticmethod
     def id_of(node: PrivateRedis) -> str:

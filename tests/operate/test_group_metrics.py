@@ -16,8 +16,10 @@ import pytest
 import redis
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
+from redis.crc import key_slot
 from tests.cli_process import cobalance, running
 from tests.consumers import Place, new_topic, until
+from tests.faults.redis_servers import ask, cluster
 from tests.names import unique
 
 from cobalance import Delivery, Group, GroupAdmin, Topic, servers
@@ -173,6 +175,44 @@ def test_a_group_that_cannot_be_read_hides_no_other(private_redis: servers.OwnRe
             readable = {it: registry.get_sample_value("cobalance_group_readable", {"group": it}) for it in foreign}
             assert readable == dict.fromkeys(foreign, 0)
             assert registry.get_sample_value("cobalance_group_readable", {"group": "sound"}) == 1
+
+
+def test_a_node_of_a_cluster_hides_the_groups_of_no_other() -> None:
+    """Neither while the slot of a group is being moved, nor while a master is silent and none has taken its place. The
+    commands say the same of the slot.
+    """
+    names = [f"group{n}" for n in range(6)]
+    with cluster() as nodes, GroupAdmin(nodes.url) as admin:
+        for name in names:
+            admin.create(name, GroupSettings())
+        registry, environment = CollectorRegistry(auto_describe=False), {"COBALANCE_REDIS_URL": nodes.url}
+        registry.register(admin.metrics())
+
+        def scrape() -> tuple[float, dict[str, float]]:
+            samples = [it for metric in registry.collect() for it in metric.samples]
+            (up,) = [it.value for it in samples if it.name == "cobalance_up"]
+            return up, {it.labels["group"]: it.value for it in samples if it.name == "cobalance_group_readable"}
+
+        assert scrape() == (1, dict.fromkeys(names, 1))
+        key = group_keys(names[0])[0]
+        source, target = nodes.master_of(key), next(it for it in nodes.masters() if it is not nodes.master_of(key))
+        with nodes.moving_slot(key_slot(key.encode()), source.port, target.port):
+            assert scrape() == (1, dict.fromkeys(names, 1) | {names[0]: 0})
+            listed = cobalance("group", "list", "--state", "--json", environment=environment)
+            states = {it["group"]: it["state"] for it in json.loads(listed.out)}
+            assert states == dict.fromkeys(names, "Empty") | {names[0]: None}
+            lag = cobalance("group", "lag", environment=environment)
+            for outcome in (listed, lag):
+                assert outcome.code == 0
+                assert outcome.err.count("is being resharded") == 1
+        assert scrape() == (1, dict.fromkeys(names, 1))
+        silent = nodes.master_of(group_keys(names[1])[0])
+        away = [it for it in names if nodes.master_of(group_keys(it)[0]) is silent]
+        for node in nodes.nodes:
+            ask(node.port, "CONFIG", "SET", "cluster-node-timeout", 60_000)
+        silent.pause()
+        assert scrape() == (1, dict.fromkeys(names, 1) | dict.fromkeys(away, 0))
+        silent.resume()
 
 
 @contextmanager

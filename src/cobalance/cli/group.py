@@ -14,7 +14,7 @@ from cobalance.admin import GroupAdmin
 from cobalance.cli.exits import FAILED
 from cobalance.cli.options import NO_SETTINGS, THIS_REDIS, AmqpUrl, Json, Name, RedisOptions, SettingOptions
 from cobalance.cli.output import print_json, print_table, remark, remark_waiting
-from cobalance.errors import CobalanceError, UnknownGroup, Unreachable, counted
+from cobalance.errors import CobalanceError, UnknownGroup, counted
 from cobalance.operate.wording import RESUMED
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 
@@ -40,8 +40,6 @@ def _state(admin: GroupAdmin, name: str) -> str | None:
         return admin.describe(name).state
     except UnknownGroup:
         return None
-    except Unreachable:
-        raise
     except CobalanceError as error:
         remark(f"warning: {error}")
         return None

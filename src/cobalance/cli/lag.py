@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import attrs
@@ -55,13 +55,18 @@ def lag(
                 watches[name] = admin.watch(name, on_unknown=unknown.setdefault)
             return watches[name].snapshot(within_ms=within_ms)
 
-        def read_if_possible(name: str, within_ms: int) -> GroupDescription | None:
-            return _readable(lambda: read(name, within_ms), unknown.setdefault)
+        def read_if_possible(name: str, within_ms: int) -> GroupDescription | CobalanceError | None:
+            try:
+                return read(name, within_ms)
+            except UnknownGroup:  # deleted meanwhile
+                return None
+            except CobalanceError as error:  # it hides no other
+                return error
 
         def look() -> Page:
             unknown.clear()
-            found = looks.read(names, read) if names else looks.read(admin.list(), read_if_possible)
-            rows = [attrs.asdict(row) for group in found if group for row in topics_of(group)]
+            found = looks.read(names, read) if names else _readable(looks.read(admin.list(), read_if_possible), unknown)
+            rows = [attrs.asdict(row) for group in found for row in topics_of(group)]
             return _page(rows, [f"warning: {why}" for why in unknown])
 
         if watch:
@@ -69,17 +74,21 @@ def lag(
         look().print(json=json)
 
 
-def _readable(read: Callable[[], GroupDescription], tell: Callable[[str], object]) -> GroupDescription | None:
-    """A group that cannot be read hides no other."""
-    try:
-        return read()
-    except UnknownGroup:  # deleted meanwhile
-        return None
-    except Unreachable:
-        raise
-    except CobalanceError as error:
-        tell(str(error))
-        return None
+def _readable(
+    found: Sequence[GroupDescription | CobalanceError | None], unknown: dict[str, None]
+) -> Sequence[GroupDescription]:
+    """Those that could be read; the reasons of the others become unknown.
+
+    Raises:
+        Unreachable: none could be read, at least one of them since Redis did not answer.
+    """
+    failures = [it for it in found if isinstance(it, CobalanceError)]
+    readable = [it for it in found if isinstance(it, GroupDescription)]
+    unreachable = [it for it in failures if isinstance(it, Unreachable)]
+    if unreachable and not readable:
+        raise unreachable[0]
+    unknown.update({str(it): None for it in failures})
+    return readable
 
 
 def _page(rows: Sequence[Row], remarks: Sequence[str]) -> Page:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import attrs
 
 from cobalance.coordinator.keys import DEFAULT_PREFIX
-from cobalance.errors import UsageError
+from cobalance.errors import Unreachable, UsageError
 
 Reply = bytes | int | None | list["Reply"]
 """What a script returns, in terms of RESP2."""
@@ -47,6 +47,15 @@ CERTAIN = "!"
 
 CALL_TIMEOUT_MS = 2_000
 """How long a call waits for its answer unless another time is given."""
+
+
+class PartlyListed(Unreachable):
+    """Some nodes of a cluster do not answer, so that not all groups can be listed."""
+
+    def __init__(self, message: str, names: Collection[str]) -> None:
+        super().__init__(message)
+        self.names = names
+        """The groups on the others."""
 
 
 @attrs.frozen
@@ -107,6 +116,7 @@ class Transport(Protocol):
         """The names of all groups on this server with this key prefix, sorted.
 
         Raises:
+            PartlyListed: some nodes of a cluster do not answer.
             ServerError: they could not be read.
         """
 

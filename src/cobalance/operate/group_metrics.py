@@ -15,6 +15,7 @@ import attrs
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from cobalance.coordinator.transport import PartlyListed
 from cobalance.description import GroupDescription, GroupState, ResourceDescription, Verdict
 from cobalance.errors import CobalanceError, ServerError, UnknownGroup, Unreachable
 from cobalance.names import split_resource, validate_name
@@ -69,7 +70,9 @@ class GroupMetrics(Collector):
                 observed = self._observe()
             except ServerError:
                 observed = None
-        is_up = GaugeMetricFamily("cobalance_up", "Whether Redis could be asked at this scrape.")
+        is_up = GaugeMetricFamily(
+            "cobalance_up", "Whether Redis could be asked at this scrape, of some group at least."
+        )
         is_up.add_metric([], 0 if observed is None else 1)
         yield is_up
         if observed is not None:
@@ -104,26 +107,37 @@ class GroupMetrics(Collector):
 
     def _observe(self) -> tuple[list[Observed], list[str]]:
         """The groups, and the names of those that cannot be read."""
-        names = self._names()
+        names, failures = self._present()
         self._known = {name: known for name, known in self._known.items() if name in names}
-        unreadable = list[str]()
 
         def observe(name: str, within_ms: int) -> Observed | None:
+            if name in failures:
+                return None
             try:
                 watch, tally = self._open(name)
                 snapshot = watch.snapshot(within_ms=within_ms)
                 tally.read()
             except UnknownGroup:  # it was deleted meanwhile
                 return None
-            except Unreachable:
-                raise
-            except CobalanceError:  # it hides no other
-                unreadable.append(name)
+            except CobalanceError as error:  # it hides no other
+                failures[name] = error
                 return None
             return Observed(snapshot, tally)
 
         found = [it for it in self._looks.read(names, observe) if it is not None]
-        return found, sorted(unreadable)
+        unreachable = [it for it in failures.values() if isinstance(it, Unreachable)]
+        if unreachable and not found:
+            raise unreachable[0]
+        return found, sorted(failures)
+
+    def _present(self) -> tuple[Collection[str], dict[str, CobalanceError]]:
+        """The names of the groups, and why some need not be asked: their node of a cluster does not answer."""
+        try:
+            return self._names(), {}
+        except PartlyListed as error:
+            if not self._known:
+                raise
+            return list(self._known), {name: error for name in self._known if name not in error.names}
 
 
 # -- families ----------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from cobalance.coordinator.redis.failures import Redirected, Resharding
 from cobalance.coordinator.redis.hosts import HostsUrl, shown
 from cobalance.coordinator.redis.listener import RedisListener
 from cobalance.coordinator.redis.transport import RedisTransport
-from cobalance.coordinator.transport import CALL_TIMEOUT_MS, OnHint, Reply, Script, not_a_coordinator_url
+from cobalance.coordinator.transport import CALL_TIMEOUT_MS, OnHint, PartlyListed, Reply, Script, not_a_coordinator_url
 from cobalance.errors import ServerError, Unreachable
 
 _REDIRECTIONS = 5
@@ -114,7 +114,16 @@ class ClusterTransport:
         return self._at(key, lambda node: node.read_newest(key, last))
 
     def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
-        return sorted({name for node in self._masters() for name in node.list_groups(key_prefix)})
+        found = set[str]()
+        failure: Unreachable | None = None
+        for node in self._masters():
+            try:
+                found.update(node.list_groups(key_prefix))
+            except Unreachable as error:
+                failure = error
+        if failure is not None:
+            raise PartlyListed(str(failure), found)
+        return sorted(found)
 
     def list_keys(self, pattern: str) -> set[str]:
         """The matching keys of all nodes; see :class:`RedisTransport`."""
