@@ -316,17 +316,52 @@ def test_those_who_are_kept_a_place_are_wanted() -> None:
 
 @pytest.mark.parametrize(("lags", "handled"), [([None, 0], 1), ([1, 1], None)])
 def test_what_is_not_known_is_no_number(lags: list[int | None], handled: int | None) -> None:
-    """Of the lag, or of what members get done; nor does anything before it count when it is known again."""
+    """Of the lag, or of what members get done for a whole window."""
     scaling = Scaling(SETTINGS)
     for n in range(20):
         scaling.judge(described(5 * n, 1, [100 * (n + 1), 100], handled=50 * n))
     assert scaling.judge(described(100, 1, [2_000, 100], handled=1_000)).members == 2
-    found = scaling.judge(described(105, 1, lags, handled))
+    found = [scaling.judge(described(105 + 5 * n, 1, lags, handled)) for n in range(13)][-1]
     assert found.members is None
     assert "not known" in found.reason
     page = desired_pages(lambda _: described(0, 1, lags, handled), SETTINGS)("/api/v1/groups/g/desired-members")
     assert page is not None
     assert page().status == 503
+
+
+def without_reports(group: GroupDescription, *late: int) -> GroupDescription:
+    """These members have not answered in time."""
+    silent = {f"m{n}" for n in late}
+    members = tuple(attrs.evolve(it, handled=None, occupied_ms=None) if it.id in silent else it for it in group.members)
+    return attrs.evolve(group, members=members)
+
+
+@pytest.mark.parametrize("every", [2, 3, 4, 20])
+def test_a_member_that_answers_late_puts_nothing_off(every: int) -> None:
+    """Three get 10 a second done each, of 50 that come in, and at each nth look one of them has not answered: five at
+    least are needed, what comes in is known to be 50 nearly always, and more come as soon as if all had answered. What
+    it got done shows once it answers.
+    """
+    scaling, found = Scaling(SETTINGS), []
+    for n in range(20):
+        looked = described(5 * n, 3, [50 + 25 * n] * 4, handled=50 * n)
+        late = [n // every % 3] if n % every == every - 1 else []
+        found.append(scaling.judge(without_reports(looked, *late)))
+    known = [it for it in found if it.members is not None]
+    assert len(known) >= 17
+    assert [it.in_per_s for it in known] == [pytest.approx(50)] * len(known)
+    assert [it.members for it in found[:7]].count(4) == 0
+    assert found[8].members == 4, "all have said often enough what they get done"
+
+
+@pytest.mark.parametrize(("unknown", "later"), [(1, [1, 1, 1, 2]), (11, [2]), (12, [1] * 6 + [2])])
+def test_a_lag_that_is_unknown_for_a_moment_puts_nothing_off(unknown: int, later: list[int | None]) -> None:
+    """The answer is unknown just then. After more than a minute of it, both times begin again."""
+    scaling, found = Scaling(SETTINGS), []
+    for n in range(1, 4 + unknown + len(later)):
+        lag = None if 3 < n <= 3 + unknown else 100 * n
+        found.append(scaling.judge(described(5 * n, 1, [lag] * 2, handled=50 * n)).members)
+    assert found == [None, 1, 1, *[None] * unknown, *later]
 
 
 def test_standbys_and_those_who_go_do_not_count() -> None:

@@ -1,6 +1,7 @@
 """How many members a group should have: from the throughput measured per member, and from how long messages wait.
 
-What comes in is what got done plus what the lag rose by; both are counted, nothing is extrapolated. A member's
+What comes in is what got done plus what the lag rose by; both are counted. Only a member that is late to say what it got
+done is taken to have done as many as in the rest of the window, and is unknown if it says nothing in all of it. A member's
 throughput is the most that it can do where it had work throughout: each of its partitions had lag at both ends of the
 interval, and at its beginning it had no less than it got done in it. Messages in flight are lag, too, so a member that is
 never short of time may be seen with some at every look; so where members say how much of their time their work takes,
@@ -21,7 +22,8 @@ was wanted last. Those who restart, be it all of them, or have not come yet, or 
 Nor do more than were wanted or there, as while a deploy replaces them; until they have stayed for `out_after_ms`, and
 count, there is no answer, since they may also have been started by hand. Both times begin again whenever the number of
 members changes, so that what a change brings is seen before the next one, and a deploy is no reason for anything; and
-when nobody has looked for a minute, in which anything may have been needed.
+when nobody has looked, or the lag or what got done was not known, for a minute, in which anything may have been needed.
+What is unknown for less than that is no break.
 
 More are never called for than there are partitions, nor than partitions that have work, which is all that more members
 can share. Those that were there at the first look may stay; those that come uncalled count up to the partitions. A
@@ -146,9 +148,11 @@ class Scaling:
             self._take(sample)
         done, came = self._rates()
         needed = self._needed(group, sample, came)
-        if needed is None or not self._presents or present != self._presents[-1][1]:
+        if not self._presents or present != self._presents[-1][1]:
             self._needs.clear()
         if needed is not None:
+            if self._needs and sample.at_ms - self._needs[-1][0] > LONGEST_INTERVAL_MS:
+                self._needs.clear()
             self._needs.append((sample.at_ms, needed))
         self._presents.append((sample.at_ms, present))
         self._count_newcomers(sample.at_ms, len(group.resources))
@@ -224,16 +228,18 @@ class Scaling:
 
     def _rates(self) -> tuple[float | None, float | None]:
         """Messages a second that got done, and that came in."""
-        first, last = self._samples[0], self._samples[-1]
-        took_ms = last.at_ms - first.at_ms
-        done = [_handled_between(a, b) for a, b in pairwise(self._samples)]
+        samples = self._samples
+        took_ms = samples[-1].at_ms - samples[0].at_ms
+        done = [_handled_in(samples, member) for member in {name: 0 for it in samples for name in it.handled}]
         counted = [it for it in done if it is not None]
         if not took_ms or len(counted) < len(done):
             return None, None
         rate = 1_000 * sum(counted) / took_ms
-        if first.lag is None or last.lag is None:
+        lags = [(it.at_ms, it.lag) for it in samples if it.lag is not None]
+        if len(lags) < 2:
             return rate, None
-        return rate, max(0.0, rate + 1_000 * (last.lag - first.lag) / took_ms)
+        (since_ms, before), (until_ms, after) = lags[0], lags[-1]
+        return rate, max(0.0, rate + 1_000 * (after - before) / (until_ms - since_ms))
 
     def _needed(self, group: GroupDescription, sample: _Sample, came: float | None) -> int | None:
         settings, present = self._settings, len(sample.handled)
@@ -309,18 +315,28 @@ def _sample(group: GroupDescription) -> _Sample:
     )
 
 
-def _handled_between(a: _Sample, b: _Sample) -> int | None:
-    """What got done by members that are there at both ends; None if one of them does not say."""
-    both = [(a.handled[it], b.handled[it]) for it in b.handled if it in a.handled]
-    if any(before is None or after is None for before, after in both):
+def _handled_in(samples: Sequence[_Sample], member: str) -> float | None:
+    """What a member got done; None if it is there and does not say. At looks at which it did not answer it is taken to have
+    got done as many as in the rest of the time.
+    """
+    there = [it for it in samples if member in it.handled]
+    said = [(it.at_ms, handled) for it in there if (handled := it.handled[member]) is not None]
+    is_gone = there[-1] is not samples[-1]
+    if len(there) < 2 or (is_gone and len(said) < 2):
+        return 0.0
+    if len(said) < 2:
         return None
-    return sum(max(0, (after or 0) - (before or 0)) for before, after in both)
+    (since_ms, before), (until_ms, after) = said[0], said[-1]
+    there_ms = until_ms - since_ms if is_gone else there[-1].at_ms - there[0].at_ms
+    return max(0, after - before) * there_ms / (until_ms - since_ms)
 
 
 def _least_rate(a: _Sample, b: _Sample) -> float:
     """Messages a second that each member can do at least; 0 if nothing is known, for instance since members have changed."""
-    done = _handled_between(a, b)
-    return 1_000 * done / (b.at_ms - a.at_ms) / len(b.handled) if done and a.handled.keys() == b.handled.keys() else 0.0
+    if a.handled.keys() != b.handled.keys() or None in a.handled.values() or None in b.handled.values():
+        return 0.0
+    done = sum(max(0, (b.handled[it] or 0) - (a.handled[it] or 0)) for it in b.handled)
+    return 1_000 * done / (b.at_ms - a.at_ms) / len(b.handled) if done else 0.0
 
 
 def _occupied_between(a: _Sample, b: _Sample) -> tuple[int, int]:
