@@ -364,6 +364,18 @@ def test_a_lag_that_is_unknown_for_a_moment_puts_nothing_off(unknown: int, later
     assert found == [None, 1, 1, *[None] * unknown, *later]
 
 
+def test_the_lower_bound_outlasts_a_change_of_the_members() -> None:
+    """Those that were there throughout show what one can do; they do not say how much of their time that takes."""
+    scaling = Scaling(SETTINGS)
+    for n in range(3):
+        scaling.judge(described(5 * n, 2, [0] * 12, handled=0))
+    later = [described(15 + 5 * n, 3, [0] * 12, handled=50 * n) for n in range(12)]
+    comes_and_goes = [attrs.evolve(it, members=it.members[n % 2 :]) for n, it in enumerate(later)]
+    found = [scaling.judge(it) for it in comes_and_goes][-1]
+    assert found.per_member_per_s is not None
+    assert found.per_member_per_s > 8
+
+
 def test_standbys_and_those_who_go_do_not_count() -> None:
     """They are no members at work."""
     for given in ({"capacity": 0}, {"state": "leaving"}, {"state": "graced"}, {"state": "silent"}):

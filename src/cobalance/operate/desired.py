@@ -11,7 +11,8 @@ Otherwise it is what got done, divided by the share of their time that members s
 leaves out what they wait for besides their handlers, such as a small prefetch, and what is slower under load. So it is
 never more than was measured where they had work throughout, for a day from then on, or until they get more done than
 that in a window. Time that takes a process without messages is left out, too: a night of heartbeats says nothing. Where
-members say nothing of their time, the best throughput so far, in a window, is what they can do at least.
+members say nothing of their time, the best throughput so far, in a window, of those that were there from its beginning
+to its end, is what they can do at least.
 
 What is needed is then what comes in, and the lag within `drain_within_ms`, divided by that.
 
@@ -332,11 +333,13 @@ def _handled_in(samples: Sequence[_Sample], member: str) -> float | None:
 
 
 def _least_rate(a: _Sample, b: _Sample) -> float:
-    """Messages a second that each member can do at least; 0 if nothing is known, for instance since members have changed."""
-    if a.handled.keys() != b.handled.keys() or None in a.handled.values() or None in b.handled.values():
-        return 0.0
-    done = sum(max(0, (b.handled[it] or 0) - (a.handled[it] or 0)) for it in b.handled)
-    return 1_000 * done / (b.at_ms - a.at_ms) / len(b.handled) if done else 0.0
+    """Messages a second that a member can do at least: of those that are there, and say it, at both ends; 0 if there are none."""
+    both = [
+        max(0, after - before)
+        for it, after in b.handled.items()
+        if after is not None and (before := a.handled.get(it)) is not None
+    ]
+    return 1_000 * sum(both) / (b.at_ms - a.at_ms) / len(both) if any(both) else 0.0
 
 
 def _occupied_between(a: _Sample, b: _Sample) -> tuple[int, int]:
