@@ -376,6 +376,17 @@ def test_the_lower_bound_outlasts_a_change_of_the_members() -> None:
     assert found.per_member_per_s > 8
 
 
+def test_a_clock_that_was_set_back() -> None:
+    """As Redis's is after it has lost its data, if it goes on at another machine."""
+    world = World(members=1)
+    for _ in range(20):
+        assert world.pass_time(10).members in {1, None}
+    world.at_s -= 3_600
+    found = [world.pass_time(35).members for _ in range(8)]
+    assert found[:3] == [None, 1, 1]
+    assert (found[-1] or 0) > 1
+
+
 def test_standbys_and_those_who_go_do_not_count() -> None:
     """They are no members at work."""
     for given in ({"capacity": 0}, {"state": "leaving"}, {"state": "graced"}, {"state": "silent"}):

@@ -24,7 +24,8 @@ Nor do more than were wanted or there, as while a deploy replaces them; until th
 count, there is no answer, since they may also have been started by hand. Both times begin again whenever the number of
 members changes, so that what a change brings is seen before the next one, and a deploy is no reason for anything; and
 when nobody has looked, or the lag or what got done was not known, for a minute, in which anything may have been needed.
-What is unknown for less than that is no break.
+What is unknown for less than that is no break. A clock that was set back by more begins everything anew but what members
+are known to be able to do.
 
 More are never called for than there are partitions, nor than partitions that have work, which is all that more members
 can share. Those that were there at the first look may stay; those that come uncalled count up to the partitions. A
@@ -139,7 +140,9 @@ class Scaling:
         """Takes a snapshot in, and says how many members there should be."""
         sample = _sample(group)
         present = len(sample.handled)
-        if self._looked_ms is None or sample.at_ms - self._looked_ms > LONGEST_INTERVAL_MS:
+        if self._looked_ms is None or abs(sample.at_ms - self._looked_ms) > LONGEST_INTERVAL_MS:
+            if self._looked_ms is not None and sample.at_ms < self._looked_ms:
+                self._samples.clear()  # the clock was set back
             self._needs.clear()
             self._waiting_since = None
             self._presents.clear()
