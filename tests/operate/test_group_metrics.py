@@ -177,6 +177,21 @@ def test_a_group_that_cannot_be_read_hides_no_other(private_redis: servers.OwnRe
             assert registry.get_sample_value("cobalance_group_readable", {"group": "sound"}) == 1
 
 
+@pytest.mark.parametrize(("name", "value"), [("maxmemory", 1), ("min-replicas-to-write", 1)])
+async def test_a_redis_that_refuses_writes_is_up(private_redis: servers.OwnRedis, name: str, value: int) -> None:
+    """It is full, or has too few replicas: groups cannot be read, since a look settles what is due, but Redis answers."""
+    with redis.Redis.from_url(private_redis.url) as client, GroupAdmin(private_redis.url) as admin:
+        admin.create("g", GroupSettings())
+        scrapes = Scrapes(admin, "g")
+        assert scrapes.value("group_readable") == 1
+        client.config_set(name, value)
+        await until(lambda: scrapes.value("group_readable") != 1)
+        assert scrapes.value("group_readable") == 0
+        assert scrapes.registry.get_sample_value("cobalance_up") == 1
+        client.config_set(name, 0)
+        await until(lambda: scrapes.value("group_readable") == 1)
+
+
 def test_a_node_of_a_cluster_hides_the_groups_of_no_other() -> None:
     """Neither while the slot of a group is being moved, nor while a master is silent and none has taken its place. The
     commands say the same of the slot.

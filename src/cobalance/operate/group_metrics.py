@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from cobalance.coordinator.transport import PartlyListed
 from cobalance.description import GroupDescription, GroupState, ResourceDescription, Verdict
-from cobalance.errors import CobalanceError, ServerError, UnknownGroup, Unreachable
+from cobalance.errors import CobalanceError, ServerError, UnknownGroup
 from cobalance.names import split_resource, validate_name
 from cobalance.operate.tally import FENCED_VERBS, OUTCOMES, REASONS, Tally
 from cobalance.operate.watch import LOOK_MS, Looks
@@ -125,9 +125,6 @@ class GroupMetrics(Collector):
             return Observed(snapshot, tally)
 
         found = [it for it in self._looks.read(names, observe) if it is not None]
-        unreachable = [it for it in failures.values() if isinstance(it, Unreachable)]
-        if unreachable and not found:
-            raise unreachable[0]
         return found, sorted(failures)
 
     def _present(self) -> tuple[Collection[str], dict[str, CobalanceError]]:
