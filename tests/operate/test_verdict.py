@@ -10,6 +10,7 @@ from tests.operate.described import group, member
 
 from cobalance.description import Backlog, GroupDescription, Verdict
 from cobalance.operate.verdict import Sample, Standing, judge, sample, worst
+from cobalance.operate.watch import Histories
 
 EVERY_MS = 5_000
 WINDOW_MS = 60_000
@@ -101,6 +102,16 @@ def test_a_verdict_changes_only_with_what_is_known() -> None:
     samples = history(*stuck(LONG + 2), {"lag": 2, "in_flight": 2, "oldest_ms": 10})
     told = [judge(samples[: number + 1], WINDOW_MS) for number in range(len(samples))]
     assert told == [None] * (LONG - 1) + ["STALL"] * 3 + ["OK"]
+
+
+def test_a_clock_that_was_set_back_begins_a_history_anew() -> None:
+    """As Redis's may be after a loss of data: what was done before it is no sign that anything is done now."""
+    histories, found = Histories(), []
+    for at_s, lag in (*((5 * n, 90 - n) for n in range(30)), *((5 * n - 3_600, 90) for n in range(30, 60))):
+        looked = group(backlog=Backlog(lag=lag, in_flight=0))
+        found.append(histories.judge(attrs.evolve(looked, at_ms=1_000 * at_s), looked.resources[0]))
+    assert found[29:31] == ["OK", None]
+    assert found[-1] == "STALL"
 
 
 def test_the_worst_verdict_is_that_of_the_group() -> None:

@@ -135,6 +135,8 @@ class Histories:
         """Takes the next sample in, and gives the verdict."""
         it = sample(group, resource)
         kept = self._of.setdefault(resource.name, deque())
+        if kept and it.at_ms < kept[-1].at_ms - self._window_ms:  # Redis has lost its data, and its clock is behind
+            kept.clear()
         verdict = judge([*kept, it], self._window_ms)
         if not kept or it.at_ms - kept[-1].at_ms >= self._window_ms // SAMPLES:
             kept.append(it)
