@@ -80,6 +80,18 @@ class JournalEntry:
     by: str | None = None
     """Who configured, resumed or reset it, if somebody said so; see :meth:`cobalance.GroupAdmin.on_behalf_of`."""
 
+    @property
+    def is_overrun(self) -> bool:
+        """Whether it ends a tenure whose holder had not finished by its deadline: it was moved by force, or, as whoever can stop
+        its handler does, given up just before that.
+        """
+        return self.kind == "forced" or (self.kind == "abandoned" and self.reason == "deadline")
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether it ends a tenure since a handler had failed."""
+        return self.kind == "abandoned" and self.reason.partition(":")[0] in {"failed", "halted"}
+
     @classmethod
     def read(cls, id_: str, fields: Mapping[str, str]) -> JournalEntry:
         """Parses an entry of the stream.

@@ -100,7 +100,7 @@ def test_settings_beside_what_the_journal_says(port: int) -> None:
     assert set(found) == {it.name for it in attrs.fields(GroupSettings)}
     revocation = found["revocation_timeout_ms"]
     assert revocation["observed_ms"]["all"] >= revocation["observed_ms"]["half"] >= 400
-    assert "3 resources were moved by force" in " ".join(revocation["sentences"])
+    assert "3 resources were not finished in time" in " ".join(revocation["sentences"])
     assert revocation["advice"] == "Make handlers finish sooner, or raise it."
     assert "1 session ended by this timeout." in found["session_timeout_ms"]["sentences"]
     assert found["rejoin_grace_ms"]["sentences"] == []

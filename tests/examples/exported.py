@@ -18,7 +18,7 @@ VALUES = {
     "verdict": set(get_args(Verdict)),
     "state": set(get_args(GroupState)),
     "status": {"halted", *get_args(Settled)},
-    "outcome": set(OUTCOMES.values()),
+    "outcome": set(OUTCOMES),
     "reason": set(REASONS),
     "verb": set(FENCED_VERBS),
 }

@@ -21,9 +21,9 @@ from cobalance.journal import JournalEntry
 from cobalance.operate import Finding
 from cobalance.operate.doctor import (
     DAY_MS,
-    _forced,
     _heartbeats,
     _memory,
+    _overrun,
     _persistence,
     _policy,
     _redis_version,
@@ -248,11 +248,11 @@ def test_how_late_heartbeats_are() -> None:
     )
 
 
-def test_handovers_that_were_forced() -> None:
-    """How many, and after which time."""
-    assert _forced(group(), [entry("released")]).level == "ok"
-    found = _forced(group(), [entry("forced"), entry("forced")])
-    assert (found.level, "2 were forced after 30000 ms" in found.message) == ("warning", True)
+def test_handovers_that_took_too_long() -> None:
+    """Whoever ended them. What failed for another reason is none of them."""
+    assert _overrun(group(), [entry("released"), entry("abandoned", reason="failed:KeyError")]).level == "ok"
+    found = _overrun(group(), [entry("forced"), entry("abandoned", reason="deadline")])
+    assert (found.level, "2 were not finished in time" in found.message) == ("warning", True)
 
 
 def test_a_group_that_nobody_uses() -> None:

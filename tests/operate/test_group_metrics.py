@@ -25,7 +25,7 @@ from tests.names import unique
 from cobalance import Delivery, Group, GroupAdmin, Topic, servers
 from cobalance.coordinator.keys import group_keys, journal_key
 from cobalance.coordinator.requests import Commit, CommitItem, Header, Join, Request
-from cobalance.journal import Journal
+from cobalance.journal import Journal, JournalEntry
 from cobalance.operate.group_metrics import GroupMetrics
 from cobalance.operate.tally import Durations, Tally
 from cobalance.redact import redact
@@ -132,6 +132,25 @@ async def test_refusals_count_by_verb(here: Place) -> None:
     assert tally.rebalances == {"join": 1}
 
 
+@pytest.mark.parametrize(
+    ("kind", "reason", "outcome"),
+    [
+        ("released", "", "planned"),
+        ("forced", "deadline", "forced"),
+        ("abandoned", "deadline", "forced"),
+        ("abandoned", "failed:ValueError", "failed"),
+        ("abandoned", "failed", "failed"),
+        ("abandoned", "halted:ValueError", "failed"),
+        ("abandoned", "channel", "abandoned"),
+    ],
+)
+def test_outcomes_by_what_ended_a_tenure(here: Place, kind: str, reason: str, outcome: str) -> None:
+    """A handler that fails is another trouble than one that does not finish in time."""
+    tally = Tally(Journal(here.coordinator.transport, here.group))
+    tally._count(JournalEntry(id="1-0", seq=1, kind=kind, at_ms=1, reason=reason))
+    assert tally.handovers == {outcome: 1}
+
+
 def test_counters_begin_at_zero(private_redis: servers.OwnRedis) -> None:
     """Each of them is there before its first event, since Prometheus sees no increase of a series that begins at 1."""
     with GroupAdmin(private_redis.url) as admin:
@@ -139,7 +158,7 @@ def test_counters_begin_at_zero(private_redis: servers.OwnRedis) -> None:
         scrapes = Scrapes(admin, "g")
         for reason in ("join", "leave", "crash", "grace", "resources", "data_loss", "eager"):
             assert scrapes.value("rebalances_total", reason=reason) == 0
-        for outcome in ("planned", "forced", "abandoned", "cancelled", "expired"):
+        for outcome in ("planned", "forced", "failed", "abandoned", "cancelled", "expired"):
             assert scrapes.value("handovers_total", outcome=outcome) == 0
         for verb in ("claim", "commit", "release"):
             assert scrapes.value("fenced_total", verb=verb) == 0

@@ -13,9 +13,12 @@ import anyio
 import pytest
 import redis
 from tests.cli_process import cobalance
-from tests.consumers import Place, new_topic, place, until
+from tests.consumers import SETTINGS, Place, new_topic, place, until
 
-from cobalance import Delivery, Topic, operate
+from cobalance import Delivery, GroupAdmin, Topic, operate
+from cobalance.dashboard.tuning import revocation_evidence
+from cobalance.operate.tally import Tally
+from cobalance.operate.timings import Timings
 from cobalance.servers import OwnRedis
 from cobalance.threads.worker_threads import in_thread
 
@@ -202,3 +205,35 @@ async def test_a_deploy_takes_long(here: Place, topic: Topic) -> None:
             await book.follow(2, "released")
             await book.follow(3, "revocation_timeout_ms")
     book.check_followed()
+
+
+async def test_a_deploy_that_takes_too_long(here: Place, topic: Topic) -> None:
+    """A handler that is cancelled at the deadline: whatever counts handovers that ran out of time counts this one."""
+    book, gate, begun = Runbook("A deploy takes long", here), anyio.Event(), anyio.Event()
+    with GroupAdmin(here.redis_url, amqp_url=here.amqp_url) as admin:
+        settings = admin.configure(here.group, revocation_timeout_ms=SETTINGS.session_timeout_ms)
+        tally, timings = Tally(admin.journal(here.group)), Timings()
+
+        async def handle(_: Delivery) -> None:
+            begun.set()
+            await gate.wait()
+
+        async with here.member(topic, handle) as one:
+            await one.wait_held(*topic.queue_names)
+            for partition in (0, 1):
+                here.publish(topic, 1, partition=partition)
+            await begun.wait()
+            async with here.member(topic, take) as two:
+                await two.wait_held(topic.queue_names[1])
+                await book.follow(2, "abandoned", "deadline")
+                found = {it.check: it for it in await in_thread(partial(admin.examine, here.group))}
+                gate.set()
+            await in_thread(tally.read)
+            for entry in admin.journal(here.group).entries():
+                timings.take(entry)
+    assert tally.handovers["forced"] == 1
+    assert found["handovers"].level == "warning"
+    assert timings.drains
+    evidence = revocation_evidence(settings, timings)
+    assert "1 resource was not finished in time" in " ".join(evidence.sentences)
+    assert evidence.advice is not None

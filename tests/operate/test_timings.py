@@ -27,7 +27,7 @@ def test_drains_and_what_timeouts_ended() -> None:
     found = timings_of(churned())
     assert min(found.drains) >= 400
     assert max(found.drains) >= 1_500
-    assert (found.forced, found.silent, found.crashed, found.not_back) == (3, 1, 0, 0)
+    assert (found.overrun, found.silent, found.crashed, found.not_back) == (3, 1, 0, 0)
     assert len(found.gaps) == 6
 
 

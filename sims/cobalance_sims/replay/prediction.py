@@ -120,7 +120,7 @@ def with_own_drains(it: Performance, settings: GroupSettings) -> Churn:
     """The churn with drains as the group's own members took for them, if enough were seen: no agent makes them slower."""
     entries = [entry for entry in it.entries if entry.at_ms >= it.begun_ms]
     drains = [float(entry.drain_ms) for entry in entries if entry.kind == "released" and entry.drain_ms is not None]
-    drains += [float(CUT_SHORT * settings.revocation_timeout_ms) for entry in entries if entry.kind == "forced"]
+    drains += [float(CUT_SHORT * settings.revocation_timeout_ms) for entry in entries if entry.is_overrun]
     return it.plan.churn.changed(drain_ms=empirical(drains)) if len(drains) >= ENOUGH else it.plan.churn
 
 

@@ -24,7 +24,7 @@ def doctor(
     """Check both servers and the groups, and say what to do.
 
     Looks at versions, permissions, memory policy, persistence, replicas, clocks, the management API, guards of queues,
-    late heartbeats, forced handovers, halted partitions and stale groups. Changes nothing. Exit code 1 if something is
+    late heartbeats, handovers that overran, halted partitions and stale groups. Changes nothing. Exit code 1 if something is
     wrong, 3 if a server cannot be reached; warnings are no failure.
     """
     with redis.admin(amqp_url, management_url) as admin:

@@ -95,14 +95,13 @@ def _heartbeat(_: GroupSettings, timings: Timings) -> Evidence:
     return Evidence((told,) if told else (), None, (*timings.late,))
 
 
-def _revocation(settings: GroupSettings, timings: Timings) -> Evidence:
+def revocation_evidence(settings: GroupSettings, timings: Timings) -> Evidence:
+    """Drains that took their time, or more than there was."""
     told = [_spread("Drains took", timings.drains, "handover")]
-    if timings.given_up:
-        told.append(f"{counted(timings.given_up, 'resource was', 'resources were')} given up by their holders.")
     advice, longest = None, max(timings.drains, default=0)
-    if timings.forced:
+    if timings.overrun:
         told.append(
-            f"{counted(timings.forced, 'resource was', 'resources were')} moved by force, so messages were handled twice."
+            f"{counted(timings.overrun, 'resource was', 'resources were')} not finished in time, so messages were handled twice."
         )
         advice = "Make handlers finish sooner, or raise it."
     elif len(timings.drains) >= ENOUGH and longest * 10 < settings.revocation_timeout_ms:
@@ -141,7 +140,7 @@ def _nothing(_: GroupSettings, __: Timings) -> Evidence:
 _LOOKS: dict[str, Callable[[GroupSettings, Timings], Evidence]] = {
     "session_timeout_ms": session_evidence,
     "heartbeat_interval_ms": _heartbeat,
-    "revocation_timeout_ms": _revocation,
+    "revocation_timeout_ms": revocation_evidence,
     "rejoin_grace_ms": _grace,
     "gather_ms": _gather,
     "mode": _nothing,

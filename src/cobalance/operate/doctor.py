@@ -176,7 +176,7 @@ class Doctor:
         newest = self._newest(name)
         yield _stale(group, newest[-1] if newest else None)
         yield _heartbeats(group, newest)
-        yield _forced(group, newest)
+        yield _overrun(group, newest)
         yield from _partitions(group)
         seen = self._look_at_queues(group)
         if not group.offsets_known and _may_have_offsets(group, seen):
@@ -321,12 +321,19 @@ def _heartbeats(group: GroupDescription, entries: Sequence[JournalEntry]) -> Fin
     return _group(group, "heartbeats", "warning", message, advice)
 
 
-def _forced(group: GroupDescription, entries: Sequence[JournalEntry]) -> Finding:
-    forced = sum(it.kind == "forced" for it in entries)
-    if not forced:
-        return _group(group, "handovers", "ok", "none was forced")
-    advice = f"make handlers finish sooner, or cobalance group configure {group.name} --revocation-timeout"
-    message = f"{counted(forced, 'was', 'were')} forced after {group.settings.revocation_timeout_ms} ms, so messages were handled twice"
+def _overrun(group: GroupDescription, entries: Sequence[JournalEntry]) -> Finding:
+    """Also those of a member that left within less: its drain timeout is no setting of the group."""
+    overrun = sum(it.is_overrun for it in entries)
+    if not overrun:
+        return _group(group, "handovers", "ok", "all were finished in time")
+    advice = (
+        f"make handlers finish sooner, or cobalance group configure {group.name} --revocation-timeout; "
+        "members that leave have their drain_timeout_ms besides"
+    )
+    message = (
+        f"{counted(overrun, 'was', 'were')} not finished in time (the revocation timeout is "
+        f"{group.settings.revocation_timeout_ms} ms), so messages were handled twice"
+    )
     return _group(group, "handovers", "warning", message, advice)
 
 

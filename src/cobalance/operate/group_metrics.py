@@ -221,7 +221,7 @@ def _journal_families(groups: Sequence[Observed]) -> Iterator[Metric]:
     for name, tally in ((it.snapshot.name, it.tally) for it in groups):
         for family, counts, values in (
             (rebalances, tally.rebalances, REASONS),
-            (handovers, tally.handovers, OUTCOMES.values()),
+            (handovers, tally.handovers, OUTCOMES),
             (fenced, tally.fenced, FENCED_VERBS),
         ):
             for value in values:  # also those that never were: Prometheus sees no increase of what begins at 1

@@ -23,14 +23,10 @@ REBALANCES = {
 
 REASONS = (*dict.fromkeys(REBALANCES.values()), "grace")
 
-OUTCOMES = {
-    "released": "planned",
-    "forced": "forced",
-    "abandoned": "abandoned",
-    "cancelled": "cancelled",
-    "expired": "expired",
-}
-"""Kind of entry → how a handover ended."""
+ENDS = {"released": "planned", "abandoned": "abandoned", "cancelled": "cancelled", "expired": "expired"}
+"""Kind of entry → how a handover ended, unless it overran, or a handler had failed."""
+
+OUTCOMES = ("planned", "forced", "failed", "abandoned", "cancelled", "expired")
 
 FENCED_VERBS = ("claim", "commit", "release")
 
@@ -71,8 +67,9 @@ class Tally:
         if reason is not None and not (reason == REBALANCES.get(before) == "resources"):  # a list is one reason
             self.rebalances[reason] += 1
             self.last_rebalance_ms = entry.at_ms
-        if kind in OUTCOMES:
-            self.handovers[OUTCOMES[kind]] += 1
+        outcome = "forced" if entry.is_overrun else "failed" if entry.is_failure else ENDS.get(kind)
+        if outcome is not None:
+            self.handovers[outcome] += 1
             if entry.drain_ms and kind != "cancelled":  # 0 where nobody had asked for it
                 self.durations.add(entry.drain_ms / 1000)
         verb, _, verdict = entry.reason.partition(" ")

@@ -30,17 +30,15 @@ class Timings:
     """Of one group. All durations in milliseconds."""
 
     drains: deque[int] = attrs.field(factory=_newest)
-    """How long holders took that finished what they were asked back."""
+    """How long holders took for what they were asked back; of those that did not finish in time, how long they had."""
     late: deque[int] = attrs.field(factory=_newest)
     """How late heartbeats were at most in each tenure that was reported, of members that were well throughout."""
     away: deque[int] = attrs.field(factory=_newest)
     """How long processes with an instance id were gone before they came back for their place."""
     gaps: deque[int] = attrs.field(factory=_newest)
     """Time between one change of the membership and the next."""
-    forced: int = 0
-    """Resources that were moved by force at the revocation timeout."""
-    given_up: int = 0
-    """Resources that their holder gave up."""
+    overrun: int = 0
+    """Resources that were moved by force, or given up, since their holder had not finished in time."""
     crashed: int = 0
     """Members that were seen to be dead before their session ended."""
     silent: int = 0
@@ -58,11 +56,10 @@ class Timings:
             if self._changed_ms is not None:
                 self.gaps.append(max(0, entry.at_ms - self._changed_ms))
             self._changed_ms = entry.at_ms
-        if entry.kind == "released" and entry.drain_ms:  # 0 where nobody had asked for it
+        if (entry.kind == "released" or entry.is_overrun) and entry.drain_ms:  # 0 where nobody had asked for it
             self.drains.append(entry.drain_ms)
         self._take_late(entry)
-        self.forced += entry.kind == "forced"
-        self.given_up += entry.kind == "abandoned"
+        self.overrun += entry.is_overrun
         self._follow_members(entry)
 
     def _take_late(self, entry: JournalEntry) -> None:
