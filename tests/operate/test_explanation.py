@@ -19,7 +19,7 @@ from cobalance.coordinator.memory.transport import MemoryTransport
 from cobalance.coordinator.requests import Header, Request, Suspect, Vouch
 from cobalance.description import Backlog, GroupDescription
 from cobalance.errors import UsageError
-from cobalance.journal import Journal, with_gaps
+from cobalance.journal import Journal, JournalEntry, with_gaps
 from cobalance.operate.explanation import Explanation
 from cobalance.operate.moves import Account
 from cobalance.operate.wording import duration
@@ -123,6 +123,31 @@ def test_a_leave(group: Group) -> None:
     group.drain()
     assert "web-b/1 finished and released it" in explained(group)
     assert "because it was leaving" in explained(group)
+
+
+def test_one_change_with_many_entries() -> None:
+    """A member begins to leave and has left, whatever came between; and changes that are gathered. Moves count from the first."""
+    account = Account()
+    for seq, (at_ms, kind, who) in enumerate(
+        [
+            (0, "joined", "a"),
+            (9, "granted", "a"),
+            (9_000, "leaving", "a"),
+            (9_001, "granted", "b"),
+            (9_900, "joined", "c"),
+            (9_901, "granted", "c"),
+            (12_000, "left", "a"),
+            (12_400, "joined", "d"),
+            (12_401, "granted", "d"),
+        ]
+    ):
+        account.take(JournalEntry(id=f"{seq}-0", seq=seq, kind=kind, at_ms=at_ms, member=who, resource=None))
+        gathered = account.last_changes(500)
+        assert (len(gathered), sum(it.moves for it in gathered)) == [
+            *((1, 0), (1, 1), (1, 0), (1, 1), (1, 0), (1, 1)),
+            *((3, 2), (4, 2), (4, 3)),
+        ][seq]
+    assert [it.entry.member for it in account.last_changes(0)] == ["d"]
 
 
 def test_a_handler_that_fails(group: Group) -> None:

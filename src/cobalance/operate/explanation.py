@@ -123,12 +123,15 @@ class Explanation:
     # -- the group -----------------------------------------------------------------------------------------------------
 
     def _of_group(self) -> Iterator[str]:
-        group, last = self.group, self.account.last_change
+        group, last = self.group, self.account.last_changes(self.group.settings.gather_ms)
         yield f"Group {group.name} is {group.state}: {counted(len(group.members), 'member')}, {counted(len(group.resources), 'partition')}."
-        if last is not None:
-            ago = duration(group.at_ms - last.at_ms)
-            moved = self.account.moved_since
-            yield f"The last change was {ago} ago, {self._wording.cause(last)}: since then {counted(moved, 'partition')} moved or began."
+        if last:
+            ago, change = duration(group.at_ms - last[-1].entry.at_ms), self._wording.cause(last[-1].entry)
+            since = (
+                "since then" if len(last) == 1 else f"since it began {duration(group.at_ms - last[0].entry.at_ms)} ago"
+            )
+            moved = counted(sum(it.moves for it in last), "partition")
+            yield f"The last change was {ago} ago, {change}: {since} {moved} moved or began."
         yield from self._of_members()
         yield from self._of_partitions()
         yield from self._gaps()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,18 @@ CAUSES = frozenset(
     }
 )
 """Kinds of entries after which resources are dealt anew."""
+
+
+MOST_CHANGES = 1_000
+"""So many of the last are kept, to tell how many of them were one."""
+
+
+@attrs.define
+class Change:
+    """A change after which resources were dealt anew, and how many tenures began between it and the next."""
+
+    entry: JournalEntry
+    moves: int = 0
 
 
 @attrs.define
@@ -69,14 +82,33 @@ class Account:
     moves: Moves = attrs.Factory(Moves)
     labels: dict[str, str] = attrs.Factory(dict)
     """Member id → host and process id, also of those that are gone."""
-    last_change: JournalEntry | None = None
-    """The last one after which resources were dealt anew."""
-    moved_since: int = 0
-    """How many tenures have begun since then."""
+    changes: deque[Change] = attrs.field(factory=lambda: deque(maxlen=MOST_CHANGES))
+    """The last ones, oldest first."""
     missing: int = 0
     """Entries that are gone."""
     is_new: bool = False
     """Whether the group was created, and has not recovered since: so far, no member has said that it held anything."""
+
+    @property
+    def last_change(self) -> JournalEntry | None:
+        """The last one after which resources were dealt anew."""
+        return self.changes[-1].entry if self.changes else None
+
+    def last_changes(self, gather_ms: int) -> list[Change]:
+        """The last change, and those before it that were one with it: a list has an entry for each name, a member begins to leave
+        before it has left, and changes that follow each other closely are gathered.
+        """
+        changes, first = [*self.changes], len(self.changes) - 1
+        leaving = {it.entry.member: at for at, it in enumerate(changes) if it.entry.kind == "leaving"}
+        at = first
+        while at >= max(first, 1):
+            entry, before = changes[at].entry, changes[at - 1].entry
+            if is_same_list(entry, before) or entry.at_ms - before.at_ms < gather_ms:
+                first = at - 1
+            if entry.kind == "left":
+                first = min(first, leaving.get(entry.member, first))
+            at -= 1
+        return changes[max(first, 0) :]
 
     @classmethod
     def read(cls, entries: Iterable[JournalEntry | Gap], resource: str | None = None) -> Account:
@@ -95,11 +127,9 @@ class Account:
             self.labels[entry.member] = entry.label
         entry = self.completed(entry)
         if entry.kind in CAUSES:
-            if not is_same_list(entry, self.last_change):
-                self.moved_since = 0
-            self.last_change = entry
-        elif entry.kind in BEGINNINGS:
-            self.moved_since += 1
+            self.changes.append(Change(entry))
+        elif entry.kind in BEGINNINGS and self.changes:
+            self.changes[-1].moves += 1
         if entry.resource is not None and entry.resource == self.resource:
             self.moves.take(entry, self.last_change)
 
