@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from redis.crc import key_slot
 from tests.cli_process import cobalance, running
-from tests.consumers import Place, new_topic, until
+from tests.consumers import SETTINGS, Place, new_topic, until
 from tests.faults.redis_servers import ask, cluster
 from tests.names import unique
 
@@ -31,6 +31,7 @@ from cobalance.operate.tally import Durations, Tally
 from cobalance.redact import redact
 from cobalance.servers.ports import free_port
 from cobalance.settings import GroupSettings
+from cobalance.threads.worker_threads import in_thread
 
 pytestmark = pytest.mark.anyio
 
@@ -147,7 +148,7 @@ async def test_refusals_count_by_verb(here: Place) -> None:
 def test_outcomes_by_what_ended_a_tenure(here: Place, kind: str, reason: str, outcome: str) -> None:
     """A handler that fails is another trouble than one that does not finish in time."""
     tally = Tally(Journal(here.coordinator.transport, here.group))
-    tally._count(JournalEntry(id="1-0", seq=1, kind=kind, at_ms=1, reason=reason))
+    tally._count_end(JournalEntry(id="1-0", seq=1, kind=kind, at_ms=1, reason=reason))
     assert tally.handovers == {outcome: 1}
 
 
@@ -162,6 +163,37 @@ def test_counters_begin_at_zero(private_redis: servers.OwnRedis) -> None:
             assert scrapes.value("handovers_total", outcome=outcome) == 0
         for verb in ("claim", "commit", "release"):
             assert scrapes.value("fenced_total", verb=verb) == 0
+
+
+async def test_a_loss_is_counted_though_a_scrape_found_no_group(private_redis: servers.OwnRedis) -> None:
+    """Between the loss of its data and its return by a member. What somebody deletes and creates has not been lost."""
+    names = ["g"]
+    with GroupAdmin(private_redis.url) as admin:
+        admin.create("g", SETTINGS)
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(GroupMetrics(lambda: names, admin.watch, lambda name: Tally(admin.journal(name))))
+
+        def losses() -> float | None:
+            labels = {"group": "g", "reason": "data_loss"}
+            return registry.get_sample_value("cobalance_rebalances_total", labels)
+
+        async with Group("g", ["films"], redis_url=private_redis.url) as group:
+            await group.wait_held("films")
+            assert await in_thread(losses) == 0
+            names.clear()
+            with redis.Redis.from_url(private_redis.url) as client:
+                client.flushall()
+            assert await in_thread(losses) is None
+            await until(lambda: any(it.kind == "recovered" for it in Journal(admin._transport, "g").entries()))
+            names.append("g")
+            assert await in_thread(losses) == 1
+        for _ in range(2):
+            admin.delete("g")
+            names.clear()
+            assert losses() is None
+            admin.create("g", SETTINGS)
+            names.append("g")
+            assert losses() == 1
 
 
 def test_an_exporter_counts_from_its_start(private_redis: servers.OwnRedis) -> None:

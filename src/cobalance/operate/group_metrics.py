@@ -18,12 +18,19 @@ from prometheus_client.registry import Collector
 from cobalance.coordinator.transport import PartlyListed
 from cobalance.description import GroupDescription, GroupState, ResourceDescription, Verdict
 from cobalance.errors import CobalanceError, ServerError, UnknownGroup
+from cobalance.group.clock import monotonic_ms
 from cobalance.names import split_resource, validate_name
 from cobalance.operate.tally import FENCED_VERBS, OUTCOMES, REASONS, Tally
 from cobalance.operate.watch import LOOK_MS, Looks
 
 if TYPE_CHECKING:
     from cobalance.operate.watch import Watch
+
+
+REMEMBERED_MS = 900_000
+"""For so long the counts of a group are kept that is not there: its members bring it back after a loss of its data, which is to be
+counted.
+"""
 
 
 @attrs.frozen
@@ -56,6 +63,8 @@ class GroupMetrics(Collector):
     ) -> None:
         self._names, self._watch, self._tally, self._partitions = names, watch, tally, partitions
         self._known: dict[str, tuple[Watch, Tally]] = {}
+        self._gone: dict[str, tuple[Tally, int]] = {}
+        """Since when."""
         self._looks = Looks(within_ms)
         self._lock = threading.Lock()
 
@@ -102,13 +111,14 @@ class GroupMetrics(Collector):
 
     def _open(self, group: str) -> tuple[Watch, Tally]:
         if group not in self._known:
-            self._known[group] = (self._watch(group), self._tally(group))
+            watch, gone = self._watch(group), self._gone.pop(group, None)
+            self._known[group] = (watch, self._tally(group) if gone is None else gone[0])
         return self._known[group]
 
     def _observe(self) -> tuple[list[Observed], list[str]]:
         """The groups, and the names of those that cannot be read."""
         names, failures = self._present()
-        self._known = {name: known for name, known in self._known.items() if name in names}
+        self._forget_others(names)
 
         def observe(name: str, within_ms: int) -> Observed | None:
             if name in failures:
@@ -135,6 +145,12 @@ class GroupMetrics(Collector):
             if not self._known:
                 raise
             return list(self._known), {name: error for name in self._known if name not in error.names}
+
+    def _forget_others(self, names: Collection[str]) -> None:
+        now = monotonic_ms()
+        gone = {name: (tally, now) for name, (_, tally) in self._known.items() if name not in names}
+        self._gone = {name: it for name, it in (self._gone | gone).items() if now - it[1] < REMEMBERED_MS}
+        self._known = {name: known for name, known in self._known.items() if name in names}
 
 
 # -- families ----------------------------------------------------------------------------------------------------------

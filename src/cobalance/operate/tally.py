@@ -56,17 +56,23 @@ class Tally:
         Raises:
             ServerError: the journal could not be read.
         """
-        for entry in self._journal.entries(self._after):
+        entries = [*self._journal.entries(self._after)]
+        for at, entry in enumerate(entries):
             self._after = entry.id
-            self._count(entry)
+            if not _is_ordered(entry, entries[at + 1 : at + 3]):
+                self._count_change(entry)
+            self._count_end(entry)
 
-    def _count(self, entry: JournalEntry) -> None:
+    def _count_change(self, entry: JournalEntry) -> None:
         kind, before = entry.kind, self._last_kind
         self._last_kind = kind
         reason = "grace" if (kind, entry.reason) == ("expired_member", "grace") else REBALANCES.get(kind)
         if reason is not None and not (reason == REBALANCES.get(before) == "resources"):  # a list is one reason
             self.rebalances[reason] += 1
             self.last_rebalance_ms = entry.at_ms
+
+    def _count_end(self, entry: JournalEntry) -> None:
+        kind = entry.kind
         outcome = "forced" if entry.is_overrun else "failed" if entry.is_failure else ENDS.get(kind)
         if outcome is not None:
             self.handovers[outcome] += 1
@@ -75,6 +81,12 @@ class Tally:
         verb, _, verdict = entry.reason.partition(" ")
         if kind == "refused" and verdict in {"", "FENCED"}:
             self.fenced[verb] += 1
+
+
+def _is_ordered(entry: JournalEntry, following: Sequence[JournalEntry]) -> bool:
+    """Whether an administrator created a group here, and deleted one before: a member that creates it joins at that moment."""
+    is_new = (entry.kind, entry.reason) == ("incarnation", "created")
+    return is_new and not any((it.kind, it.at_ms) == ("joined", entry.at_ms) for it in following)
 
 
 class Durations:
