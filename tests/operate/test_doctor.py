@@ -128,6 +128,16 @@ def test_a_user_who_lacks_a_permission(private_redis: servers.OwnRedis) -> None:
     assert SECRET not in str(found)
 
 
+def test_a_replica(private_redis: servers.OwnRedis) -> None:
+    """It answers, and yet nobody can work with it."""
+    port = free_port()
+    with redis.Redis.from_url(private_redis.url) as client:
+        client.replicaof("127.0.0.1", port)
+    with GroupAdmin(private_redis.url, amqp_url="memory://doctor") as admin:
+        found = by_check(admin.examine())["Redis", "replicas"]
+    assert (found.level, f"a replica of 127.0.0.1:{port}" in found.message) == ("error", True)
+
+
 @pytest.mark.anyio
 async def test_a_user_of_rabbitmq_who_lacks_a_permission(private_rabbitmq: servers.OwnRabbitMQ, redis_url: str) -> None:
     """Of what crashes are noticed by, and of queues; found out without changing anything."""
@@ -221,6 +231,7 @@ GOOD = {
         (_replicas, {}, "ok", "without replicas"),
         (_replicas, {"connected_slaves": "1", "min_slaves_good_slaves": "1"}, "ok", "is set"),
         (_replicas, {"connected_slaves": "1"}, "warning", "two masters"),
+        (_replicas, {"role": "slave", "master_host": "10.0.0.7", "master_port": "6380"}, "error", "10.0.0.7:6380"),
     ],
 )
 def test_what_redis_says_of_itself(

@@ -289,7 +289,11 @@ def _persistence(facts: Facts) -> Finding:
 
 def _replicas(facts: Facts) -> Finding:
     """INFO counts the good replicas only if the master requires some."""
-    if facts.get("role") != "master" or facts.get("connected_slaves", "0") == "0":
+    if facts.get("role") == "slave":
+        master = f"{facts.get('master_host', 'unknown')}:{facts.get('master_port', 'unknown')}"
+        advice = "name the master in the URL; with Sentinel or a cluster, these name it"
+        return _redis("replicas", "error", f"it is a replica of {master}, which members cannot write to", advice)
+    if facts.get("connected_slaves", "0") == "0":
         return _redis("replicas", "ok", "it is a master without replicas, so nobody takes its place")
     if "min_slaves_good_slaves" in facts:
         return _redis("replicas", "ok", "min-replicas-to-write is set")
