@@ -158,11 +158,18 @@ async def test_a_message_from_its_publisher_to_its_handler(here: Place, topic: T
             await publisher.publish("k", b"x", partition=1, message_id="order-7", correlation_id="talk-1")
         (processed,) = await recorded.wait("process")
     (published,) = recorded.spans("publish")
-    common = {"messaging.system": "rabbitmq", "messaging.destination.template": topic.name}
+    common = {
+        "messaging.system": "rabbitmq",
+        "messaging.destination.template": topic.name,
+        "messaging.rabbitmq.destination.routing_key": "1/2",
+        "server.address": "127.0.0.1",
+    }
     assert (published.name, published.kind) == (f"publish {topic.name}", SpanKind.PRODUCER)
     assert attributes(published) == common | {
+        "messaging.client.id": "publisher",
         "messaging.operation.name": "publish",
         "messaging.operation.type": "send",
+        "messaging.destination.name": f"{topic.name}:1/2",
         "messaging.destination.partition.id": "1",
         "messaging.message.id": "order-7",
     }
@@ -170,12 +177,12 @@ async def test_a_message_from_its_publisher_to_its_handler(here: Place, topic: T
     assert attributes(processed) == common | {
         "messaging.operation.name": "process",
         "messaging.operation.type": "process",
+        "messaging.client.id": group.connection.name,
         "messaging.destination.name": f"{topic.name}:1/2:{topic.queue_names[1]}",
         "messaging.destination.partition.id": "1",
         "messaging.consumer.group.name": here.group,
         "messaging.message.id": "order-7",
         "messaging.message.conversation_id": "talk-1",
-        "messaging.rabbitmq.destination.routing_key": "1/2",
         "messaging.rabbitmq.message.delivery_tag": 1,
         "cobalance.token": tenure.token,
         "cobalance.outcome": "acked",
@@ -215,6 +222,8 @@ async def test_the_handover_to_a_member_and_from_it(here: Place, topic: Topic, r
                 "messaging.destination.template": topic.name,
                 "messaging.destination.partition.id": tenure.resource.rpartition("-")[2],
                 "messaging.consumer.group.name": here.group,
+                "messaging.client.id": first.connection.name,
+                "server.address": "127.0.0.1",
                 "cobalance.token": tenures[tenure.resource],
             }
             (_, _, again) = await recorded.wait("assign", 3)

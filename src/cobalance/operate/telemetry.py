@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext, TracerProvider
 
     from cobalance.group.group import Group
-    from cobalance.rabbitmq.consume.metering import Call, Status, Step
+    from cobalance.rabbitmq.consume.metering import Call, Meter, Status, Step
     from cobalance.rabbitmq.partition.delivery import Delivery
     from cobalance.rabbitmq.publish.confirms import UnconfirmedMessage
+    from cobalance.rabbitmq.wire.connection import BrokerConnection
 
     Attributes = dict[str, str | int]
 
@@ -74,8 +75,8 @@ class Telemetry:
         self._tracer = trace.get_tracer(*made_by, tracer_provider, SCHEMA_URL)
         self._metrics = MessagingMetrics(get_meter(*made_by, meter_provider, SCHEMA_URL))
         self._join = join_traces
-        self._known: dict[tuple[str, str, str | None, str | None], _Place] = {}
-        self._publishing: dict[str, _Topic] = {}
+        self._known: dict[tuple[Client | None, str, str, str | None, str | None], _Place] = {}
+        self._publishing: dict[tuple[str, str, str], _Topic] = {}
         self._moves: dict[tuple[str, str, int], _Moves] = {}
         self._assigned: dict[tuple[str, str, int], SpanContext] = {}
         """The span that ended when a tenure began to consume, until its first message."""
@@ -86,17 +87,19 @@ class Telemetry:
 
     # -- publishing ----------------------------------------------------------------------------------------------------
 
-    def publishing(self, topic: str, headers: Mapping[str, Any] | None) -> _Sent:
+    def publishing(self, topic: str, headers: Mapping[str, Any] | None, connection: BrokerConnection) -> _Sent:
         """Called by a publisher: a message is about to be published. Its headers get the span's context, unless the
         program has given them one.
         """
-        place, here = self._publishing.get(topic), context.get_current()
+        at = topic, connection.name, connection.host
+        place, here = self._publishing.get(at), context.get_current()
         if place is None:
-            place = self._publishing[topic] = _Topic.of(topic, self._metrics.series(None, topic))
+            client = Client.of(connection)
+            place = self._publishing[at] = _Topic.of(topic, client, self._metrics.series(None, topic))
         given = context_in(headers, here) if headers else None
         if given is not None:
-            client = self._tracer.start_span(place.publish, here, SpanKind.CLIENT, place.publishing, [Link(given)])
-            return _Sent(self._metrics, place.series, headers, client)
+            span = self._tracer.start_span(place.publish, here, SpanKind.CLIENT, place.publishing, [Link(given)])
+            return _Sent(self._metrics, place.series, headers, span)
         span = self._tracer.start_span(place.publish, here, SpanKind.PRODUCER, place.publishing)
         if (here or span is not trace.INVALID_SPAN) and (headers is None or isinstance(headers, Mapping)):
             headers = dict(headers or {})
@@ -105,15 +108,16 @@ class Telemetry:
 
     # -- processing ----------------------------------------------------------------------------------------------------
 
-    def attach(self, group: Group) -> None:
-        """Called by a group; there is nothing to be asked of it."""
+    def attach(self, group: Group) -> Meter:
+        """Called by a group, which tells what is returned, so that spans have who it is."""
+        return OfMember(self, group)
 
-    def begun(self, call: Call) -> Current:
+    def begun(self, call: Call, client: Client | None = None) -> Current:
         """Called by the group: a handler is about to be called."""
         here = context.get_current()
         outside = without_span(here)
         came_with, links = self._origins(call, outside)
-        place = self._place(call.group, call.deliveries[0])
+        place = self._place(call.group, call.deliveries[0], client)
         span = self._tracer.start_span(
             place.process, came_with if self._join else outside, SpanKind.CONSUMER, place.processing, links
         )
@@ -151,9 +155,9 @@ class Telemetry:
         span.end()
         self._metrics.ended(scope.series, call.error, call.seconds)
 
-    def settled(self, group: str, delivery: Delivery, status: Status) -> None:
+    def settled(self, group: str, delivery: Delivery, status: Status, client: Client | None = None) -> None:
         """Called by the group: what became of a message apart from its handler's return."""
-        place, name = self._place(group, delivery), SETTLED[status]
+        place, name = self._place(group, delivery, client), SETTLED[status]
         made_in = context_in(delivery.properties.headers, context.get_current())
         self._tracer.start_span(
             f"{name} {place.series.topic}",
@@ -168,25 +172,25 @@ class Telemetry:
             links=None if made_in is None else [Link(made_in)],
         ).end()
 
-    def _place(self, group: str, delivery: Delivery) -> _Place:
+    def _place(self, group: str, delivery: Delivery, client: Client | None) -> _Place:
         """Made once for each place where messages come from, and forgotten when there are very many."""
         method, queue = delivery.method, delivery.tenure.queue
         exchange, routing_key = method.exchange, method.routing_key
         headers = delivery.properties.headers
         if headers and not NAMES.isdisjoint(headers):
             exchange, routing_key = delivery.exchange, delivery.routing_key
-        found = self._known.get((group, queue, exchange, routing_key))
+        found = self._known.get((client, group, queue, exchange, routing_key))
         if found is None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             series = self._metrics.series(group, split_resource(queue)[0] or queue)
-            found = _Place.of(series, group, queue, delivery.exchange, delivery.routing_key)
-            self._known[group, queue, exchange, routing_key] = found
+            found = _Place.of(series, _of_queue(group, queue, client), queue, delivery)
+            self._known[client, group, queue, exchange, routing_key] = found
         return found
 
     # -- handovers -----------------------------------------------------------------------------------------------------
 
-    def moved(self, group: str, queue: str, token: int, step: Step) -> None:
+    def moved(self, group: str, queue: str, token: int, step: Step, client: Client | None = None) -> None:
         """Called by the group: what becomes of a tenure."""
         key, now = (group, queue, token), time.time_ns()
         moves = self._moves.get(key)
@@ -196,13 +200,13 @@ class Telemetry:
         elif moves is None:
             return
         elif step == "consuming":
-            self._assigned[key] = self._moving("assign", group, queue, token, moves.granted_at)
+            self._assigned[key] = self._moving("assign", key, moves.granted_at, client)
         elif step == "ended":
             del self._moves[key]
             self._assigned.pop(key, None)
             self._holds(group, queue, -1)
             if moves.asked_at is not None:
-                self._moving("revoke", group, queue, token, moves.asked_at)
+                self._moving("revoke", key, moves.asked_at, client)
         else:
             moves.asked_at = now if step == "asked_back" else None
 
@@ -223,8 +227,9 @@ class Telemetry:
                     if found.series is forgotten:
                         self._known.pop(place, None)
 
-    def _moving(self, name: str, group: str, queue: str, token: int, since: int) -> SpanContext:
-        topic, common = _of_queue(group, queue)
+    def _moving(self, name: str, tenure: tuple[str, str, int], since: int, client: Client | None) -> SpanContext:
+        group, queue, token = tenure
+        topic, common = _of_queue(group, queue, client)
         span = self._tracer.start_span(
             f"{name} {topic}",
             without_span(context.get_current()),
@@ -233,6 +238,50 @@ class Telemetry:
         )
         span.end()
         return span.get_span_context()
+
+
+@attrs.frozen(eq=False)
+class Client:
+    """One connection to RabbitMQ, as spans name it. Its name is the one that RabbitMQ shows."""
+
+    name: str
+    host: str
+    attributes: Attributes
+
+    @classmethod
+    def of(cls, connection: BrokerConnection) -> Client:
+        name, host = connection.name, connection.host
+        found: Attributes = {"messaging.client.id": name}
+        return cls(name, host, found | {"server.address": host} if host else found)
+
+
+class OfMember:
+    """A group's telemetry, with the connection that the group has at the time."""
+
+    def __init__(self, telemetry: Telemetry, group: Group) -> None:
+        self._telemetry, self._group = telemetry, group
+        self._client: Client | None = None
+        self.ended = telemetry.ended
+
+    def attach(self, group: Group) -> Meter:
+        """Of another group."""
+        return self._telemetry.attach(group)
+
+    def begun(self, call: Call) -> Current:
+        """See :class:`Telemetry`, as for the others."""
+        return self._telemetry.begun(call, self._here())
+
+    def settled(self, group: str, delivery: Delivery, status: Status) -> None:
+        self._telemetry.settled(group, delivery, status, self._here())
+
+    def moved(self, group: str, queue: str, token: int, step: Step) -> None:
+        self._telemetry.moved(group, queue, token, step, self._here())
+
+    def _here(self) -> Client | None:
+        connection, client = getattr(self._group, "connection", None), self._client
+        if connection is not None and (client is None or client.host != connection.host):
+            client = self._client = Client.of(connection)
+        return client
 
 
 @attrs.frozen(eq=False)
@@ -245,8 +294,9 @@ class _Topic:
     series: Series
 
     @classmethod
-    def of(cls, topic: str, series: Series) -> _Topic:
-        return cls(f"publish {topic}", {**PUBLISH, "messaging.destination.template": topic}, series)
+    def of(cls, topic: str, client: Client, series: Series) -> _Topic:
+        names = {"messaging.destination.template": topic, "messaging.destination.name": topic}
+        return cls(f"publish {topic}", {**PUBLISH, **names, **client.attributes}, series)
 
 
 @attrs.frozen(eq=False)
@@ -263,8 +313,8 @@ class _Place:
     """Where nothing is traced, and the context is as it is outside."""
 
     @classmethod
-    def of(cls, series: Series, group: str, queue: str, exchange: str, routing_key: str) -> _Place:
-        topic, common = _of_queue(group, queue)
+    def of(cls, series: Series, of_queue: tuple[str, Attributes], queue: str, delivery: Delivery) -> _Place:
+        (topic, common), exchange, routing_key = of_queue, delivery.exchange, delivery.routing_key
         common["messaging.destination.name"] = ":".join(
             dict.fromkeys(it for it in (exchange, routing_key, queue) if it)
         )
@@ -296,6 +346,9 @@ class _Sent:
             if message is not None:
                 span.set_attribute("messaging.message.id", message.id)
                 span.set_attribute("messaging.destination.partition.id", str(message.partition))
+                if key := message.routing_key:
+                    span.set_attribute("messaging.destination.name", f"{self._series.topic}:{key}")
+                    span.set_attribute("messaging.rabbitmq.destination.routing_key", key)
             if failure is not None:
                 _fail(span, failure)
         span.end()
@@ -303,11 +356,12 @@ class _Sent:
             self._metrics.sent(self._series, failure, time.perf_counter() - self._since)
 
 
-def _of_queue(group: str, queue: str) -> tuple[str, Attributes]:
+def _of_queue(group: str, queue: str, client: Client | None) -> tuple[str, Attributes]:
     """The topic, or the queue by itself; and what spans say of it."""
     topic, number = split_resource(queue)
     common: Attributes = {
         **SYSTEM,
+        **({} if client is None else client.attributes),
         "messaging.destination.template": topic or queue,
         "messaging.consumer.group.name": group,
     }

@@ -48,8 +48,8 @@ class Meter(Protocol):
     thread.
     """
 
-    def attach(self, group: Group) -> None:
-        """The group that is measured."""
+    def attach(self, group: Group) -> Meter | None:
+        """The group that is measured, and what is told of it in place of this, if anything."""
 
     def begun(self, call: Call) -> Scope | None:
         """A handler is about to be called; what is returned is around it, and passed to `ended`."""
@@ -143,10 +143,8 @@ class Metering:
     def __init__(
         self, meters: Sequence[Meter], group: Group, can_acknowledge: Callable[[Delivery], bool], *, manual: bool
     ) -> None:
-        self.meters, self.group, self.manual = tuple(meters), group.name, manual
+        self.meters, self.group, self.manual = tuple(it.attach(group) or it for it in meters), group.name, manual
         self.can_acknowledge = can_acknowledge
-        for it in self.meters:
-            it.attach(group)
 
     def calling(self, argument: Delivery | list[Delivery]) -> Call:
         """A call of the handler with this argument, to be entered around it."""

@@ -86,6 +86,11 @@ class ConfirmChannel:
         return self._topic
 
     @property
+    def connection(self) -> BrokerConnection:
+        """The one that it sends on."""
+        return self._connection
+
+    @property
     def is_copy(self) -> bool:
         """Whether a fork copied a connected publisher: it has no I/O thread, and the connection is the original's."""
         return self._process not in {0, os.getpid()}
@@ -409,8 +414,10 @@ class ConfirmChannel:
             return
         lane = self._lanes[partition % len(self._lanes)]
         lane.confirms.sent(message)  # First: a failure ends the connection, which settles whatever was sent.
-        routing_key = self.topic.routing_key(partition)
-        lane.channel.basic_publish(self.topic.name, routing_key, message.body, message.properties, mandatory=True)
+        message.routing_key = self.topic.routing_key(partition)
+        lane.channel.basic_publish(
+            self.topic.name, message.routing_key, message.body, message.properties, mandatory=True
+        )
 
     def _blocked(self, blocked: bool) -> None:
         if not blocked:

@@ -31,6 +31,8 @@ class UnconfirmedMessage:
     """Whether the publisher's call waits for it and reports its failure."""
     partition: int = -1
     """Its partition in the layout known last."""
+    routing_key: str = ""
+    """What it was sent under last."""
     number: int = 0
     """Its place in the order in which messages were sent."""
     written: bool = False

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from cobalance.rabbitmq.publish.confirms import UnconfirmedMessage
+    from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 
 class Sent(Protocol):
@@ -25,7 +26,7 @@ class Sent(Protocol):
 class PublishMeter(Protocol):
     """See :class:`cobalance.operate.Telemetry`."""
 
-    def publishing(self, topic: str, headers: Mapping[str, Any] | None) -> Sent:
+    def publishing(self, topic: str, headers: Mapping[str, Any] | None, connection: BrokerConnection) -> Sent:
         """A message is about to be published."""
 
 
@@ -36,12 +37,15 @@ class Publishing:
         meter: what follows it.
         topic: where it goes.
         headers: those that the program gives it.
+        connection: the publisher's.
     """
 
     __slots__ = ("_message", "_open", "headers")
 
-    def __init__(self, meter: PublishMeter, topic: str, headers: Mapping[str, Any] | None) -> None:
-        sent = meter.publishing(topic, headers)
+    def __init__(
+        self, meter: PublishMeter, topic: str, headers: Mapping[str, Any] | None, connection: BrokerConnection
+    ) -> None:
+        sent = meter.publishing(topic, headers, connection)
         self.headers = sent.headers
         self._message: UnconfirmedMessage | None = None
         self._open = [sent]  # whoever takes it ends it

@@ -140,7 +140,7 @@ class Publisher(_Publishing):
         """
         if self._meter is None:
             return self._publish(key, body, headers, properties, partition=partition, persistent=persistent, wait=wait)
-        with Publishing(self._meter, self._name, headers) as it:
+        with Publishing(self._meter, self._name, headers, self._channel.connection) as it:
             return self._publish(
                 key, body, it.headers, properties, partition=partition, persistent=persistent, wait=wait, metered=it
             )
@@ -251,7 +251,7 @@ class AsyncPublisher(_Publishing):
         """
         if self._meter is None:
             return await self._publish(key, body, headers, properties, partition=partition, persistent=persistent)
-        with Publishing(self._meter, self._name, headers) as it:
+        with Publishing(self._meter, self._name, headers, self._channel.connection) as it:
             return await self._publish(
                 key, body, it.headers, properties, partition=partition, persistent=persistent, metered=it
             )

@@ -91,6 +91,12 @@ def split_url(url: str) -> SplitResult:
     )
 
 
+def host_of(url: str) -> str:
+    """The host's name or address; "" if the URL names several."""
+    urls = single_urls(url)
+    return (split_url(urls[0]).hostname or "localhost") if len(urls) == 1 else ""
+
+
 def _hosts_apart(url: str) -> list[str]:
     """Splits at commas, but not those in the user name or the password."""
     scheme, separator, rest = url.partition("://")

@@ -18,7 +18,7 @@ from pika import exceptions as pika_errors
 from pika.adapters.select_connection import IOLoop
 from pika.channel import Channel
 
-from cobalance.rabbitmq.wire.address import place
+from cobalance.rabbitmq.wire.address import host_of, place
 from cobalance.rabbitmq.wire.channel_limit import ChannelLimit
 from cobalance.rabbitmq.wire.failures import connect_failure, loss_reason, shortage
 from cobalance.rabbitmq.wire.hosts import first_that_works
@@ -64,7 +64,8 @@ class BrokerConnection:
         on_proven: Callable[[bool], None] | None = None,
     ) -> None:
         self.name = name
-        self.place = place(url)
+        self.place, self.host = place(url), host_of(url)
+        """Where it is connected to, or was last. Before that: all places, and the host if there is one."""
         self.blocked = False
         """The broker is short of memory or disk and has stopped reading from us."""
         self.server_version = ""
@@ -129,7 +130,7 @@ class BrokerConnection:
 
     def _connect(self, url: str, timeout_ms: int) -> None:
         parameters = connection_parameters(url, self.name, self._heartbeat_s, timeout_ms)
-        self.place = place(url)
+        self.place, self.host = place(url), host_of(url)
         opened: Future[Exception | None] = Future()
         thread = ServiceThread(self._run, f"amqp {self.name}", (parameters, opened))
         try:
