@@ -157,14 +157,31 @@ def test_a_handler_that_fails(group: Group) -> None:
     b.release("r", reason="failed")
     group.drain()
     assert "web-b/1 gave it up, since its handler failed." in explained(group)
-    a.release("r", reason="failed")
+    a.release("r", reason="failed:ValueError")
     group.drain()
+    assert "That ended 0 ms ago: web-a/1 gave it up, since its handler failed (ValueError)." in explained(group)
     assert "It is tried again in " in explained(group)
     assert "cobalance group resume g r." in explained(group)
     b.release("s", reason="halted:OffsetUnknown") if "s" in b.holds else a.release("s", reason="halted:OffsetUnknown")
     assert "s has been worked by nobody for 0 ms: OffsetUnknown." in explained(group, "s")
     assert "It waits for an operator, once the cause is removed: cobalance group resume g s." in explained(group, "s")
     assert "s is worked by nobody: OffsetUnknown" in explained(group, None)
+
+
+def test_a_pause_that_is_over_is_no_operator(group: Group) -> None:
+    """It is tried again by itself; or an operator does not wait for that."""
+    a, b = held(group)
+    group.drain()
+    b.release("r", reason="failed")
+    group.drain()
+    a.release("r", reason="failed")
+    group.run(2 * SETTINGS.session_timeout_ms)
+    group.drain()
+    assert "r was tried again after a pause: since then 1 partition" in explained(group, None)
+    next(it for it in (a, b) if "r" in it.holds).release("r", reason="failed")
+    assert group.coordinator.resume("r") == {"r": "OK"}
+    group.drain()
+    assert "r was resumed: since then 1 partition" in explained(group, None)
 
 
 def test_nobody_there(group: Group) -> None:

@@ -18,7 +18,7 @@ from cobalance.journal import BEGINNING, Gap, with_gaps
 from cobalance.operate.member_past import MemberPast
 from cobalance.operate.moves import CAUSES, Account, Moves, is_same_list
 from cobalance.operate.timings import Timings
-from cobalance.operate.wording import Wording, ordered, said_by
+from cobalance.operate.wording import Wording, ordered, resumed
 from cobalance.ownership import BEGINNINGS, CUT_SHORT, ENDINGS, Ownership, Standing
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class Handovers:
         told = {
             "cancelled": "It stays where it is after all",
             "halted": "It was given up again and again" if entry.reason == "paused" else "It was halted",
-            "resumed": f"It was resumed{said_by(entry)}",
+            "resumed": f"It {resumed(entry)}",
             "added": "It came onto the list",
         }
         return told.get(entry.kind) or (_capital(self._wording.cause(entry)) if entry.kind in CAUSES else entry.kind)

@@ -71,6 +71,9 @@ class Explanation:
             yield "The journal does not say how it came there: it does not reach back so far."
             return
         yield f"{self._wording.begun(moves, f'{duration(self.group.at_ms - moves.begun.at_ms)} ago')}."
+        ended = moves.ended
+        if it.owner is None and ended is not None and ended.token == moves.begun.token:
+            yield f"That ended {duration(self.group.at_ms - ended.at_ms)} ago: {self._wording.ended(moves, ended)}."
         if moves.revoked is not None and it.state == "pending":
             yield f"It is asked back, {self._wording.asked_back(moves)}."
 

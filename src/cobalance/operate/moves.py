@@ -31,6 +31,9 @@ CAUSES = frozenset(
 """Kinds of entries after which resources are dealt anew."""
 
 
+TRIED_AGAIN = "tried again"
+"""Reason of a ``resumed`` entry, once completed, that ends a pause as it was to end."""
+
 MOST_CHANGES = 1_000
 """So many of the last are kept, to tell how many of them were one."""
 
@@ -86,6 +89,7 @@ class Account:
     """The last ones, oldest first."""
     missing: int = 0
     """Entries that are gone."""
+    _paused_until: dict[str | None, int | None] = attrs.Factory(dict)
     is_new: bool = False
     """Whether the group was created, and has not recovered since: so far, no member has said that it held anything."""
 
@@ -134,7 +138,14 @@ class Account:
             self.moves.take(entry, self.last_change)
 
     def completed(self, entry: JournalEntry) -> JournalEntry:
-        """The next entry; that a group has recovered with the reason "created" if there was nothing to recover."""
+        """The next entry; that a group has recovered with the reason "created" if there was nothing to recover, and that a
+        resource was resumed with that it is tried again if its pause was over.
+        """
+        if entry.kind == "halted":
+            self._paused_until[entry.resource] = entry.deadline_ms
+        elif entry.kind == "resumed":
+            until = self._paused_until.pop(entry.resource, None)
+            return attrs.evolve(entry, reason=TRIED_AGAIN) if until and entry.at_ms >= until else entry
         if entry.kind in {"incarnation", "claimed"}:
             self.is_new = entry.reason == "created"
         elif entry.kind == "recovered" and self.is_new:

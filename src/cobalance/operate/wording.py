@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from cobalance.operate.moves import TRIED_AGAIN
 from cobalance.settings import STORED_NAMES
 
 if TYPE_CHECKING:
@@ -24,8 +25,12 @@ GIVEN_UP = {
     "blocked": "the event loop of its process was blocked",
     "fenced": "its process was cut off from Redis",
     "overlap": "its handler could not be stopped",
+    "halted": "it was halted",
+    "queue_missing": "its queue was missing",
+    "unconnected": "its process was not connected to RabbitMQ",
+    "still_unconnected": "its process was still not connected to RabbitMQ",
 }
-"""Reason of an ``abandoned`` entry → words."""
+"""Reason of an ``abandoned`` entry, up to a colon and the type of an error → words."""
 
 RESUMED = {"resumed": "resumed", "not_halted": "was not halted", "unknown": "no such partition"}
 """What became of a halted resource that was to be resumed → words."""
@@ -58,7 +63,7 @@ class Wording:
         after = f" after {duration(ended.drain_ms)}" if ended.drain_ms else ""
         told = {
             "released": f"{who} finished and released it{after}{asked}",
-            "abandoned": f"{who} gave it up{asked}, since {GIVEN_UP.get(ended.reason, ended.reason)}",
+            "abandoned": f"{who} gave it up{asked}, since {given_up(ended.reason)}",
             "forced": f"{who} had not finished by the revocation timeout{asked}, so it was moved by force",
             "expired": f"{who} {_expired(ended.reason)}",
             "inherited": f"{who} came back under its instance id",
@@ -90,13 +95,25 @@ class Wording:
             else f"the rejoin grace of {who} was over",
             "added": "resources were added to the list",
             "removing": "resources were removed from the list",
-            "resumed": f"{entry.resource} was resumed{said_by(entry)}",
+            "resumed": f"{entry.resource} {resumed(entry)}",
             "incarnation": "the group was created" if entry.reason == "created" else "Redis lost data of the group",
             "recovered": "the group was created, and nobody held anything"
             if entry.reason == "created"
             else "the group had found out who held what",
         }
         return told[entry.kind]
+
+
+def given_up(reason: str) -> str:
+    """Why a holder gave a resource up."""
+    kind, _, error = reason.partition(":")
+    words = GIVEN_UP.get(kind, kind)
+    return f"{words} ({error})" if error else words
+
+
+def resumed(entry: JournalEntry) -> str:
+    """By whom, to be put behind a name."""
+    return "was tried again after a pause" if entry.reason == TRIED_AGAIN else f"was resumed{said_by(entry)}"
 
 
 def ordered(entry: JournalEntry) -> str:
