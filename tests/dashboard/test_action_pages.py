@@ -91,6 +91,27 @@ def test_a_halted_partition_is_resumed_by_keys(notebook: Window, url: str, admin
     assert notebook.complaints == []
 
 
+PIXEL = """(name) => {
+  const canvas = document.querySelector(".timeline canvas");
+  const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const y = Math.round(rem * 1.7) + name * Math.round(rem * 1.45) + 4;
+  const scale = devicePixelRatio;
+  return [...canvas.getContext("2d").getImageData(canvas.width - 8 * scale, y * scale, 1, 1).data].slice(0, 3);
+}"""
+"""The colour of a partition's row now, near its upper edge: the bar of what nobody works for a moment does not reach there."""
+
+
+def test_a_halted_partition_stands_out_on_the_timeline(notebook: Window, url: str, scene: Scene) -> None:
+    """In the colour of what is wrong, in full height; and the legend has it."""
+    scene.pass_time(20_000)
+    page = notebook.page
+    page.goto(f"{url}/handovers")
+    until(page, "/halted/.test(document.querySelector('.legend')?.textContent)")
+    bad = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--bad').trim()")
+    until(page, f"String(({PIXEL})({int(HALTED[-1])})) === '{','.join(str(it) for it in bytes.fromhex(bad[1:]))}'")
+    assert notebook.complaints == []
+
+
 def test_settings_are_changed_by_keys(notebook: Window, url: str, admin: GroupAdmin) -> None:
     """What is left empty stays; after another key nothing can be confirmed that was not shown."""
     page = notebook.page

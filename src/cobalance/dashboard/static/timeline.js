@@ -41,7 +41,7 @@ export class Timeline {
     this.canvas.height = this.high * scale;
     this.canvas.style.width = `${this.width}px`;
     this.canvas.style.height = `${this.high}px`;
-    this.paint = Object.fromEntries(["text", "muted", "line", "bad", "card", "focus", "stripe", "halted"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+    this.paint = Object.fromEntries(["text", "muted", "line", "bad", "card", "focus", "stripe"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
     this.hatches = new Map();
     this.draw();
   }
@@ -106,8 +106,9 @@ export class Timeline {
     const right = Math.min(this.width, this.x(Math.min(span.to ?? this.now, this.now)));
     const wide = Math.max(LEAST, right - left);
     if (span.state === "free" || span.state === "halted") {
-      pen.fillStyle = this.paint[span.state === "free" ? "bad" : "halted"];
-      pen.fillRect(left, top + height / 4, wide, height / 2);
+      const edge = span.state === "free" ? height / 4 : 0;
+      pen.fillStyle = this.paint.bad;
+      pen.fillRect(left, top + edge, wide, height - 2 * edge);
     } else {
       pen.fillStyle = this.colours.of(span.owner);
       pen.globalAlpha = span.state === "graced" ? 0.45 : 1;

@@ -128,7 +128,7 @@ class Page {
     const shown = new Set();
     for (const name of this.timeline.names.slice(0, 400)) for (const span of this.past.spans(name)) if (span.owner && span.from <= end && (span.to ?? end) >= end - this.length) shown.add(span.owner);
     const owners = [...shown].map((id) => this.past.owners.get(id) ?? { id }).sort((a, b) => inOrder(who(a), who(b)));
-    const signs = [["draining", "hatched: being handed over"], ["free", "red: worked by nobody"], ["cut", "red end: by force, given up or crashed"]].map(([id, text]) => ({ id, text }));
+    const signs = [["draining", "hatched: being handed over"], ["free", "thin red: worked by nobody"], ["halted", "red: halted, or paused"], ["cut", "red end: by force, given up or crashed"]].map(([id, text]) => ({ id, text }));
     keep(this.legend, [...owners, ...signs], (it) => it.id, (it) => element("li", {}, element("span", { class: `swatch ${it.text ? it.id : ""}`, "aria-hidden": "true" }), it.text ?? who(it)), (node, it) => {
       if (!it.text) node.firstChild.style.backgroundColor = this.colours.of(it.id);
     });
