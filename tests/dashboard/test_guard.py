@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
 import signal
+import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -13,6 +16,7 @@ from tests.dashboard.asking import ask
 from tests.names import unique
 
 from cobalance import GroupAdmin, servers
+from cobalance.dashboard.app import dashboard_app
 from cobalance.dashboard.guard import SECURITY_HEADERS
 from cobalance.dashboard.server import DashboardServer
 from cobalance.errors import UsageError
@@ -49,6 +53,35 @@ def test_hosts_that_are_named_are_known(admin: GroupAdmin) -> None:
     with DashboardServer(admin, port=0, hosts=["groups.example"]) as server:
         assert ask(server.port, "/", Host="groups.example").status == 200
         assert ask(server.port, "/", Host=f"localhost:{server.port}").status == 200
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("options", "evil", "named"),
+    [({}, 421, 421), ({"hosts": ["groups.example"]}, 421, 200), ({"hosts": None}, 200, 200)],
+)
+async def test_mounted_in_an_application_it_knows_its_hosts_too(
+    admin: GroupAdmin, options: dict[str, Any], evil: int, named: int
+) -> None:
+    """Unless that is left to the application."""
+    app = dashboard_app(admin, **options)
+
+    async def status(host: str) -> int:
+        sent = list[Any]()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        headers = [(b"host", host.encode())]
+        scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers}
+        await app(scope, receive, send)
+        return int(sent[0]["status"])
+
+    hosts = ("evil.example", "groups.example", "localhost:80", "10.0.0.7", socket.gethostname())
+    assert [await status(it) for it in hosts] == [evil, named, 200, 200, 200]
 
 
 def test_other_origins_are_refused(port: int) -> None:
@@ -152,6 +185,28 @@ def test_the_command_serves_until_it_is_stopped(redis_url: str, tmp_path: Path, 
     for secret in (SECRET, PASSWORD, "published"):
         assert secret not in "".join([*(it.text for it in answers), ended.out, ended.err])
     assert ended.code == 0
+
+
+def test_the_command_says_who_changed_what(redis_url: str, tmp_path: Path) -> None:
+    """What is done by an action; and Ctrl-C is a normal end."""
+    group = unique("dashboard")
+    with GroupAdmin(redis_url) as admin:
+        admin.create(group)
+    words = ["--redis-url", redis_url, "--amqp-url", "amqp://127.0.0.1:1", "--port", "0", "--allow-actions"]
+    with running("dashboard", *words, folder=tmp_path) as command:
+        command.wait_for("dashboard at http://127.0.0.1:")
+        port = int(command.err[-1].rpartition(":")[2].strip("/\n"))
+        headers, path = (
+            {"Origin": f"http://127.0.0.1:{port}", "Content_Type": "application/json"},
+            f"/api/v1/groups/{group}",
+        )
+        wanted = json.dumps({"action": "settings", "settings": {"gather_ms": "5"}})
+        plan = ask(port, f"{path}/dry-runs", "POST", wanted, **headers)
+        headers["Cookie"] = plan.headers["set-cookie"].partition(";")[0]
+        ask(port, f"{path}/actions", "POST", json.dumps({"token": plan.json["token"]}), **headers)
+        command.wait_for(f"group {group}: settings by dashboard@{socket.gethostname()}: gather_ms is 5 ms.")
+        ended = command.end(signal.SIGINT)
+    assert (ended.code, len(ended.err.splitlines())) == (0, 2)
 
 
 def test_a_certificate_makes_it_https(admin: GroupAdmin, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -55,6 +56,8 @@ def dashboard(
     It only reads unless --allow-actions is given, and keeps nothing that Redis does not have: start as many as you
     like. Other machines cannot reach it unless --host says so, and then a password is needed.
     """
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    logging.getLogger("cobalance.dashboard.actions").setLevel(logging.INFO)
     password = read_password(password_file) if password_file is not None else None
     with redis.admin(amqp_url, management_url) as admin:
         admin.list()  # an unreachable Redis is reported at once

@@ -38,7 +38,7 @@ from cobalance.threads.worker_threads import WorkerThreads
 if TYPE_CHECKING:
     from cobalance.admin import GroupAdmin
 
-log = logging.getLogger("cobalance")
+log = logging.getLogger("cobalance.dashboard.actions")
 
 VALID_S = 300.0
 """How long a dry run can be confirmed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Awaitable, Callable, Collection
 from functools import cache
 from html import escape
@@ -46,7 +47,7 @@ PAGES = {
 def dashboard_app(
     admin: GroupAdmin,
     *,
-    hosts: Collection[str] | None = None,
+    hosts: Collection[str] | None = (),
     password: str | None = None,
     allow_actions: bool = False,
     user_header: str | None = None,
@@ -57,7 +58,9 @@ def dashboard_app(
 
     Args:
         admin: of the groups to show. Keep it open.
-        hosts: names under which it may be asked, besides addresses. None leaves that check to the application around.
+        hosts: names under which it may be asked, besides addresses, ``localhost`` and the name of this machine: without
+            that check, a page of the internet may ask under a name of its own that resolves to this machine. None leaves
+            it to the application around.
         password: asked for by HTTP Basic, with any user name. None leaves that to the application around.
         allow_actions: whoever may look may also resume partitions, change settings and reset offsets, each after a dry
             run. Without a password, that is whoever reaches it.
@@ -73,7 +76,8 @@ def dashboard_app(
     app = Starlette(
         routes=routes, middleware=[Middleware(GZipMiddleware, minimum_size=1_000, compresslevel=COMPRESSION)]
     )
-    return Guard(_undecoded(app), hosts, password)
+    names = None if hosts is None else {it.lower() for it in (*hosts, "localhost", socket.gethostname())}
+    return Guard(_undecoded(app), names, password)
 
 
 def _undecoded(app: ASGIApp) -> ASGIApp:

@@ -73,11 +73,10 @@ class DashboardServer:
                 f"the header {user_header!r} says who asks for an action: allow actions, and give its name, such as X-Forwarded-User"
             )
         self._feeds = Feeds(admin)
-        names = {name.lower() for name in (*hosts, host, "localhost", socket.gethostname())}
         config = uvicorn.Config(
             dashboard_app(
                 admin,
-                hosts=names,
+                hosts=(*hosts, host),
                 password=password,
                 allow_actions=allow_actions,
                 user_header=user_header,
@@ -103,7 +102,8 @@ class DashboardServer:
             ValueError
         ):  # uvicorn raises a signal again when it has ended; tests run commands in other threads
             signal.signal(signal.SIGTERM, lambda *_: None)
-        self._server.run(sockets=[self._socket])
+        with suppress(KeyboardInterrupt):
+            self._server.run(sockets=[self._socket])
 
     def __enter__(self) -> Self:
         self._thread = threading.Thread(
