@@ -343,7 +343,7 @@ def test_history_is_followed_until_ctrl_c(group: str, urls: dict[str, str], tmp_
         command.wait_for("gather_ms 77")
         outcome = command.end(signal.SIGINT)
 
-    assert outcome.code == 130
+    assert outcome.code == 0
     assert all(json.loads(line) for line in outcome.out.splitlines())
     assert "Traceback" not in outcome.err
 

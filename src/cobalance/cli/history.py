@@ -15,7 +15,7 @@ from cyclopts import Parameter
 
 from cobalance.cli.options import THIS_REDIS, Json, Name, RedisOptions
 from cobalance.cli.output import Cell, seconds
-from cobalance.cli.watching import Page, Watching
+from cobalance.cli.watching import Page, Watching, until_interrupted
 from cobalance.cli.watching import watch as watch_pages
 from cobalance.errors import UsageError, counted
 from cobalance.journal import BEGINNING, Gap, Journal, JournalEntry, with_gaps
@@ -75,6 +75,7 @@ def _page(entries: Iterable[JournalEntry | Gap]) -> Page:
     return Page(columns=COLUMNS, rows=[_row(it) for it in shown], json=[_object(it) for it in shown])
 
 
+@until_interrupted()
 def _follow(journal: Journal, *, json: bool) -> None:
     for entry in with_gaps(_endless(journal)):
         line = json_lines.dumps(_object(entry)) if json else "\t".join(str(cell or "-") for cell in _row(entry))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import attrs
 from cyclopts import Parameter
 
+from cobalance.cli.exits import OK
 from cobalance.cli.output import Cell, print_json, print_table, remark, table_lines
 from cobalance.errors import ServerError
 
@@ -43,6 +45,16 @@ class Page:
             print_table(self.columns, self.rows, within=self.within)
 
 
+@contextmanager
+def until_interrupted() -> Iterator[None]:
+    """Around what has no other end than Ctrl-C, which is a normal one."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(OK)
+
+
+@until_interrupted()
 def watch(read: Callable[[], Page], *, json: bool) -> NoReturn:
     """Shows what is read, again and again. A server that fails is waited for, which is said once."""
     show = _print_line if json else _in_place() if sys.stdout.isatty() else _print_below
