@@ -364,9 +364,27 @@ def test_the_command_serves_them_until_it_is_stopped(
         outcome = exporter.end(signal.SIGTERM)
     assert outcome.code == 0
     assert redact(outcome.err) == outcome.err
-    unreachable = cobalance("metrics", environment=urls | {"COBALANCE_REDIS_URL": "redis://127.0.0.1:1"})
-    assert unreachable.code == 3
     del topic
+
+
+def test_the_command_waits_for_a_redis_that_is_away(private_redis: servers.OwnRedis, tmp_path: Path) -> None:
+    """Alerts and autoscalers are told so meanwhile. Ctrl-C is a normal end."""
+    with GroupAdmin(private_redis.url) as admin:
+        admin.create("g", GroupSettings())
+    private_redis.stop(save=True)
+    urls = {"COBALANCE_REDIS_URL": private_redis.url, "COBALANCE_AMQP_URL": "amqp://127.0.0.1:1"}
+    with running("metrics", "--port", "0", folder=tmp_path, environment=urls) as exporter:
+        exporter.wait_for("metrics at http://127.0.0.1:")
+        exporter.wait_for("warning: Redis at ")
+        url = next(line for line in exporter.err if "metrics at" in line).split()[-1]
+        assert "cobalance_up 0.0" in fetch(url)
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            fetch(url.replace("/metrics", "/api/v1/groups/g/lag"))
+        private_redis.start()
+        found = fetch(url)
+        assert "cobalance_up 1.0" in found
+        assert 'cobalance_group_members{group="g"} 0.0' in found
+        assert exporter.end(signal.SIGINT).code == 0
 
 
 def test_a_consumer_serves_its_own(topic: Topic, redis_url: str, amqp_url: str, tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from prometheus_client import CollectorRegistry
 from cobalance.cli.desired_members import AS_USUAL, ScalingOptions
 from cobalance.cli.options import THIS_REDIS, AmqpUrl, ManagementUrl, RedisOptions
 from cobalance.cli.output import remark
+from cobalance.cli.watching import until_interrupted
+from cobalance.errors import Unreachable
 from cobalance.operate.desired_page import desired_pages
 from cobalance.operate.http_listener import LOCALHOST, HttpListener
 from cobalance.operate.lag_page import lag_pages
@@ -46,7 +48,6 @@ def metrics(
     """
     registry, asked_to_stop = CollectorRegistry(auto_describe=False), threading.Event()
     with redis.admin(amqp_url, management_url) as admin:
-        admin.list()  # an unreachable Redis is reported at once
         groups = admin.metrics(*names, partitions=partitions)
         registry.register(groups)
         pages, lag = metrics_pages(registry), lag_pages(groups.snapshot)
@@ -56,4 +57,9 @@ def metrics(
             with suppress(ValueError):  # tests run commands in other threads
                 signal.signal(signal.SIGTERM, lambda *_: asked_to_stop.set())
             remark(f"metrics at http://{host}:{listener.port}/metrics")
-            asked_to_stop.wait()
+            with until_interrupted():
+                try:
+                    admin.list()  # what is wrong is reported at once; but that Redis is away has to be told to those who ask
+                except Unreachable as error:
+                    remark(f"warning: {error}")
+                asked_to_stop.wait()
