@@ -16,7 +16,8 @@ from tests.consumers import Place, channel, new_topic, until
 from tests.names import unique
 from tests.operate.described import group
 
-from cobalance import ConsumerGroup, Delivery, GroupAdmin, Topic, servers
+from cobalance import ConsumerGroup, Delivery, Group, GroupAdmin, Topic, servers
+from cobalance.errors import UsageError
 from cobalance.journal import JournalEntry
 from cobalance.operate import Finding
 from cobalance.operate.doctor import (
@@ -190,6 +191,23 @@ def test_servers_that_cannot_be_reached() -> None:
         ("RabbitMQ", "reachable", "error"),
     ]
     assert SECRET not in outcome.out + outcome.err
+
+
+@pytest.mark.anyio
+async def test_groups_without_queues(redis_url: str) -> None:
+    """Folders need no RabbitMQ, so that it is away is nothing that is wrong."""
+    name = unique("folders")
+    async with Group(name, ["films"], redis_url=redis_url) as group:
+        await group.wait_held("films")
+        urls = {"COBALANCE_REDIS_URL": redis_url, "COBALANCE_AMQP_URL": "none"}
+        outcome = await anyio.to_thread.run_sync(lambda: cobalance("doctor", name, environment=urls))
+        assert (outcome.code, "RabbitMQ" in outcome.out) == (0, False)
+        assert f"{name}: members: Stable, 1 member" in outcome.out
+        with GroupAdmin(redis_url, amqp_url=None) as admin:
+            assert await anyio.to_thread.run_sync(admin.lag, name) == {"films": None}
+            assert (await anyio.to_thread.run_sync(admin.snapshot, name)).resources[0].backlog.lag is None
+            with pytest.raises(UsageError, match="have no RabbitMQ"):
+                await anyio.to_thread.run_sync(admin.plan_offsets, name, "latest")
 
 
 def test_the_command(redis_url: str, amqp_url: str) -> None:

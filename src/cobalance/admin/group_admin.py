@@ -53,7 +53,8 @@ class GroupAdmin:
     Args:
         redis_url: as for :class:`cobalance.Group`.
         amqp_url: where the groups' queues are; used by :meth:`lag`, :meth:`backlogs`, :meth:`plan_offsets`,
-            :meth:`delete`, and for streams by :meth:`reset_offsets` and :meth:`resume`.
+            :meth:`delete`, and for streams by :meth:`reset_offsets` and :meth:`resume`. None if no group has queues:
+            what is left to do is unknown then, and :meth:`examine` leaves RabbitMQ out.
         management_url: RabbitMQ's management API, as for :class:`cobalance.ConsumerGroup`. It is asked for messages in
             flight if no member answers.
         key_prefix: the groups' key prefix.
@@ -68,13 +69,13 @@ class GroupAdmin:
         self,
         redis_url: str = DEFAULT_REDIS_URL,
         *,
-        amqp_url: str = DEFAULT_AMQP_URL,
+        amqp_url: str | None = DEFAULT_AMQP_URL,
         management_url: str | None = None,
         key_prefix: str = DEFAULT_PREFIX,
         transport: Transport | None = None,
     ) -> None:
         check_redis_url("redis_url", redis_url)
-        check_amqp_url("amqp_url", amqp_url)
+        check_amqp_url("amqp_url", DEFAULT_AMQP_URL if amqp_url is None else amqp_url)
         check_management_url("management_url", management_url)
         check_transport("transport", transport)
         self._amqp_url, self._management_url = amqp_url, management_url
@@ -153,7 +154,7 @@ class GroupAdmin:
         _when_left(coordinator, delete, on_waiting)
         try:
             if read:
-                forget(self._amqp_url, group, read, key_prefix=self._prefix)
+                forget(self._rabbitmq(), group, read, key_prefix=self._prefix)
         except CobalanceError as error:  # its resources may not be streams
             log.info("group %s is deleted, but RabbitMQ still knows what streams it has read: %s", group, error)
 
@@ -235,8 +236,10 @@ class GroupAdmin:
         return {row.name: found[row.name] for row in description.resources if row.name in found}
 
     def _backlogs(self, group: str, on_unknown: Callable[[str], object] = lambda _: None) -> Mapping[str, Backlog]:
-        reports = self._of(group).ask_in_flight()
-        return self._broker().read_backlogs(self.describe(group), reports, on_unknown).by_resource
+        reports, broker = self._of(group).ask_in_flight(), self._broker()
+        if broker is None:
+            return {it.name: it.backlog for it in self.describe(group).resources}  # all unknown
+        return broker.read_backlogs(self.describe(group), reports, on_unknown).by_resource
 
     def explain(
         self, group: str, resource: str | None = None, *, on_unknown: Callable[[str], object] = lambda _: None
@@ -332,7 +335,7 @@ class GroupAdmin:
             streams = self._streams_of(committed)
         else:
             self._check_streams(streams)
-        return plan(target, streams, committed, self._amqp_url)
+        return plan(target, streams, committed, self._rabbitmq())
 
     def reset_offsets(
         self,
@@ -384,11 +387,17 @@ class GroupAdmin:
     def _of(self, group: str) -> Coordinator:
         return Coordinator(self._transport, group, key_prefix=self._prefix, by=self._by)
 
-    def _broker(self) -> Broker:
+    def _broker(self) -> Broker | None:
         with importing:
             from cobalance.operate.backlog import Broker
 
-        return Broker(amqp_url=self._amqp_url, management_url=self._management_url)
+        url = self._amqp_url
+        return None if url is None else Broker(amqp_url=url, management_url=self._management_url)
+
+    def _rabbitmq(self) -> str:
+        if self._amqp_url is None:
+            raise UsageError("its groups have no RabbitMQ (amqp_url is None), so there are no streams")
+        return self._amqp_url
 
     def _remember_halted(self, group: str, names: Iterable[str]) -> None:
         """Before they are resumed, since a member may look at once; nobody looks while they are halted."""
@@ -414,7 +423,7 @@ class GroupAdmin:
         with importing:
             from cobalance.rabbitmq.streams.reading_mark import remember
 
-        refused = remember(self._amqp_url, group, streams, key_prefix=self._prefix) if streams else ()
+        refused = remember(self._rabbitmq(), group, streams, key_prefix=self._prefix) if streams else ()
         if refused:
             log.warning(
                 "group %s: this user of RabbitMQ may not declare exchanges named cobalance.read.*, which tell what groups have read: if its "
@@ -438,7 +447,7 @@ class GroupAdmin:
         with importing:
             from cobalance.rabbitmq.streams.extent import streams_among
 
-        return streams_among(self._amqp_url, names)
+        return streams_among(self._rabbitmq(), names)
 
 
 def _offsets_of(steps: object) -> dict[str, int]:

@@ -25,7 +25,8 @@ def doctor(
 
     Looks at versions, permissions, memory policy, persistence, replicas, clocks, the management API, guards of queues,
     late heartbeats, handovers that overran, halted partitions and stale groups. Changes nothing. Exit code 1 if something is
-    wrong, 3 if a server cannot be reached; warnings are no failure.
+    wrong, 3 if a server cannot be reached; warnings are no failure. Where no group has queues, --amqp-url none leaves
+    RabbitMQ out.
     """
     with redis.admin(amqp_url, management_url) as admin:
         findings = admin.examine(*names)

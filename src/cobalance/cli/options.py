@@ -76,7 +76,9 @@ class RedisOptions:
     key_prefix: KeyPrefix = DEFAULT_PREFIX
 
     def admin(self, amqp_url: str = DEFAULT_AMQP_URL, management_url: str | None = None) -> GroupAdmin:
-        return GroupAdmin(self.redis_url, amqp_url=amqp_url, management_url=management_url, key_prefix=self.key_prefix)
+        """Of these groups; `amqp_url` may be "none"."""
+        queues = None if amqp_url == "none" else amqp_url
+        return GroupAdmin(self.redis_url, amqp_url=queues, management_url=management_url, key_prefix=self.key_prefix)
 
 
 THIS_REDIS = RedisOptions()

@@ -66,7 +66,8 @@ class Doctor:
     """Examines what :class:`GroupAdmin` has connections to."""
 
     transport: Transport
-    broker: Broker
+    broker: Broker | None
+    """None if no group has queues."""
     key_prefix: str
 
     def examine(self, *groups: str) -> list[Finding]:
@@ -74,8 +75,8 @@ class Doctor:
         found = [*self._try("Redis", "usable", self._redis)]
         if not any(it.level == "error" and it.check in {"reachable", "usable"} for it in found):
             found += self._try("Redis", "groups", partial(self._groups, groups))
-        if not is_memory(self.broker.amqp_url):
-            found += self._try("RabbitMQ", "usable", self._rabbitmq)
+        if self.broker is not None and not is_memory(self.broker.amqp_url):
+            found += self._try("RabbitMQ", "usable", partial(self._rabbitmq, self.broker))
         return found
 
     @staticmethod
@@ -136,8 +137,9 @@ class Doctor:
 
     # -- RabbitMQ ------------------------------------------------------------------------------------------------------
 
-    def _rabbitmq(self) -> Iterator[Finding]:
-        states = queue_states(self.broker.amqp_url, (), timeout_ms=TIMEOUT_MS)
+    @staticmethod
+    def _rabbitmq(broker: Broker) -> Iterator[Finding]:
+        states = queue_states(broker.amqp_url, (), timeout_ms=TIMEOUT_MS)
         yield _rabbitmq("reachable", "ok", f"{states.place} answers")
         version = states.version or ""
         if version and _number(version) < OLDEST_RABBITMQ:
@@ -145,7 +147,7 @@ class Doctor:
             yield _rabbitmq("version", "warning", f"{version} is older than any that is tested", advice)
         else:
             yield _rabbitmq("version", "ok" if version else "unknown", version or "it does not tell its version")
-        missing = missing_for_wills(self.broker.amqp_url, timeout_ms=TIMEOUT_MS)
+        missing = missing_for_wills(broker.amqp_url, timeout_ms=TIMEOUT_MS)
         if missing:
             advice = "grant them with rabbitmqctl set_permissions, unless members log in as another user"
             message = f"its user lacks {'; '.join(missing)}: crashes are noticed only when a session ends"
@@ -153,7 +155,7 @@ class Doctor:
         else:
             yield _rabbitmq("permissions", "ok", "its user may have last wills, by which crashes are noticed at once")
         try:
-            connection_names(self.broker.amqp_url, self.broker.management_url, timeout_ms=TIMEOUT_MS)
+            connection_names(broker.amqp_url, broker.management_url, timeout_ms=TIMEOUT_MS)
         except CobalanceError as error:
             advice = "nothing, unless queues are found by binding or pattern, or frozen members are to be cut off"
             yield _rabbitmq("management", "warning", str(error), advice)
@@ -200,7 +202,7 @@ class Doctor:
 
     def _look_at_queues(self, group: GroupDescription) -> SeenQueues:
         names = [it.name for it in group.resources if it.backlog.lag is not None][:QUEUES_LOOKED_AT]
-        return look_at_queues(self.broker.amqp_url, names) if names else SeenQueues([], {})
+        return look_at_queues(self.broker.amqp_url, names) if self.broker is not None and names else SeenQueues([], {})
 
 
 def _may_have_offsets(group: GroupDescription, seen: SeenQueues) -> bool:
