@@ -88,6 +88,8 @@ def test_on_a_terminal_it_is_shown_in_place(topic: Topic, group: str, urls: dict
             seen += os.read(master, 65_536)
         watching.send_signal(signal.SIGINT)
         assert watching.wait(60) == 0
+    while b"\x1b[?25h" not in seen:  # the cursor is shown again
+        seen += os.read(master, 65_536)
     os.close(master)
     os.close(slave)
     text = seen.decode()

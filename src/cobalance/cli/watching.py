@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -86,6 +87,7 @@ def _in_place() -> Callable[[Page], None]:
 
     console = Console()
     live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+    atexit.register(live.stop)  # shows the cursor again
 
     def show(page: Page) -> None:
         live.start()
