@@ -76,7 +76,10 @@ class Guard:
     def _refusal(self, headers: Headers) -> Response | None:
         host, origin = headers.get("host", ""), headers.get("origin")
         if self.hosts is not None and not is_known(host, self.hosts):
-            return _answer(HTTPStatus.MISDIRECTED_REQUEST, "this is not the Host of this server; see --host-name")
+            return _answer(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "this is not the Host of this server; see --host-name, or hosts of dashboard_app",
+            )
         if origin is not None and _host_of(origin) != host.lower():
             return _answer(HTTPStatus.FORBIDDEN, "the request comes from another site")
         if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
