@@ -58,6 +58,8 @@ class Backlog:
     """Age of the oldest message in flight; None as well if there is none."""
     log_end_offset: int | None = None
     """Offset of a stream's last message; -1 if it is empty."""
+    consumers: int | None = None
+    """Of a queue, its consumers as RabbitMQ counts them, also those that are no member's."""
 
 
 UNKNOWN_BACKLOG = Backlog()

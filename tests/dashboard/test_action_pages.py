@@ -91,6 +91,27 @@ def test_a_halted_partition_is_resumed_by_keys(notebook: Window, url: str, admin
     assert notebook.complaints == []
 
 
+def test_groups_in_another_order(notebook: Window, url: str, scene: Scene) -> None:
+    """By name, or those first that hand over most."""
+    scene.other_group("audit/eu")
+    page = notebook.page
+    page.goto(url.partition("groups/")[0])
+    names = "[...document.querySelectorAll('tbody th')].map(it => it.textContent).join()"
+    until(page, f"{names}.includes('audit/eu')")
+    for order, expected in (
+        ("being handed over", "g,audit/eu"),
+        ("name", "audit/eu,g"),
+        ("being handed over", "g,audit/eu"),
+    ):
+        page.select_option("select", order)
+        assert page.evaluate(names) == expected
+    cells = (
+        "[...document.querySelectorAll('tbody td[data-label=\"Being handed over\"]')].map(it => it.textContent).join()"
+    )
+    until(page, f"/^[1-9],0$/.test({cells})")
+    assert notebook.complaints == []
+
+
 PIXEL = """(name) => {
   const canvas = document.querySelector(".timeline canvas");
   const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);

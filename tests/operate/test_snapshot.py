@@ -55,6 +55,7 @@ async def test_one_value_has_all_of_it(here: Place, topic: Topic) -> None:
         name: (member.id, token, "held") for name, token in tokens.items()
     }
     assert (first.backlog.lag, first.backlog.in_flight, first.verdict) == (5, 3, None)
+    assert first.backlog.consumers == 1
     assert (second.backlog.lag, second.backlog.in_flight, second.backlog.oldest_ms, second.verdict) == (
         0,
         0,

@@ -98,6 +98,7 @@ def _backlog(row: ResourceDescription, end: End, sent: InFlight | None, counted:
         in_flight=messages,
         oldest_ms=sent.oldest_ms if sent is not None and sent.messages else None,
         log_end_offset=end.offset,
+        consumers=end.consumers,
     )
 
 

@@ -3,9 +3,19 @@
 import { element, keep, link, mark, say } from "../dom.js";
 import { here } from "../here.js";
 import { follow } from "../live.js";
-import { duration, number, plural, VERDICTS } from "../words.js";
+import { duration, inOrder, number, plural, VERDICTS } from "../words.js";
 
-const COLUMNS = ["Group", "Verdict", "State", "Lag", "Oldest", "Members", "Partitions", "Moves in the last hour", "Needs attention"];
+const COLUMNS = ["Group", "Verdict", "State", "Lag", "Oldest", "Members", "Partitions", "Being handed over", "Moves in the last hour", "Needs attention"];
+
+// What comes first. Where it is unknown or the same, the order is the server's: what needs attention.
+const ORDERS = {
+  "what needs attention": () => 0,
+  name: (a, b) => inOrder(a.name, b.name),
+  lag: (a, b) => (b.lag ?? -1) - (a.lag ?? -1),
+  "oldest message": (a, b) => (b.oldest_ms ?? -1) - (a.oldest_ms ?? -1),
+  "being handed over": (a, b) => (b.draining ?? -1) - (a.draining ?? -1),
+  "moves in the last hour": (a, b) => (b.moves_last_hour ?? -1) - (a.moves_last_hour ?? -1),
+};
 
 export function show(main) {
   const body = element("tbody");
@@ -13,12 +23,13 @@ export function show(main) {
   const empty = element("p", { class: "empty", hidden: true }, "There is no group in this Redis yet. A first member, or ", element("code", {}, "cobalance group create NAME"), ", makes one.");
   const table = element("table", { class: "stack" }, element("thead", {}, head), body);
   const filter = element("input", { type: "search", placeholder: "Filter by name", "aria-label": "Filter groups by name" });
+  const order = element("select", { "aria-label": "First" }, ...Object.keys(ORDERS).map((it) => element("option", { value: it }, `first: ${it}`)));
   const total = element("p", { class: "sum" });
-  main.append(element("div", { class: "title" }, element("h1", {}, "Groups"), total, filter), element("div", { class: "card scrolls", tabindex: "0", role: "region", "aria-label": "Groups" }, table), empty);
+  main.append(element("div", { class: "title" }, element("h1", {}, "Groups"), total, order, filter), element("div", { class: "card scrolls", tabindex: "0", role: "region", "aria-label": "Groups" }, table), empty);
   let rows = [];
   const draw = () => {
     const wanted = filter.value.trim().toLowerCase();
-    const shown = rows.filter((it) => it.name.toLowerCase().includes(wanted));
+    const shown = rows.filter((it) => it.name.toLowerCase().includes(wanted)).sort(ORDERS[order.value]);
     keep(body, shown, (it) => it.name, make, update);
     empty.hidden = rows.length > 0;
     table.hidden = !rows.length;
@@ -26,6 +37,7 @@ export function show(main) {
     say(total, `${plural(rows.length, "group")}${bad ? `, ${bad} not OK` : ""}`);
   };
   filter.addEventListener("input", draw);
+  order.addEventListener("change", draw);
   follow([], (message) => {
     rows = message.groups;
     draw();
@@ -41,13 +53,14 @@ function make(it) {
 }
 
 function update(row, it) {
-  const [verdict, state, lag, oldest, members, partitions, moves, attention] = [...row.cells].slice(1);
+  const [verdict, state, lag, oldest, members, partitions, pending, moves, attention] = [...row.cells].slice(1);
   badge(verdict.firstChild, it.verdict);
   say(state, it.state);
   say(lag, number(it.lag));
   say(oldest, duration(it.oldest_ms));
   say(members, it.idle_members ? `${number(it.members)} (${it.idle_members} idle)` : number(it.members));
   say(partitions, number(it.partitions));
+  say(pending, number(it.draining));
   say(moves, number(it.moves_last_hour));
   const texts = [it.problem, ...(it.attention ?? [])].filter(Boolean);
   say(attention, texts.length === 0 ? "nothing" : texts.slice(0, 2).join(" ") + (texts.length > 2 ? ` And ${texts.length - 2} more.` : ""));

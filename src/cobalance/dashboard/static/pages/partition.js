@@ -8,7 +8,7 @@ import { ask, follow, tell } from "../live.js";
 import { duration, ENDS, moment, number } from "../words.js";
 import { badge } from "./groups.js";
 
-const FACTS = ["State", "Lag", "In flight", "Oldest", "Committed", "Token"];
+const FACTS = ["State", "Lag", "In flight", "Oldest", "Consumers at the broker", "Committed", "Token"];
 const COLUMNS = ["From", "For", "State", "Owner", "Token", "Why", "End"];
 const MOST = 500;
 
@@ -46,6 +46,7 @@ function tellFacts(facts, it) {
   say(facts.get("Lag"), number(it.backlog.lag));
   say(facts.get("In flight"), number(it.backlog.in_flight));
   say(facts.get("Oldest"), duration(it.backlog.oldest_ms));
+  say(facts.get("Consumers at the broker"), number(it.backlog.consumers));
   say(facts.get("Committed"), number(it.committed));
   say(facts.get("Token"), it.token);
 }
