@@ -822,8 +822,13 @@ async def test_a_reply_to_what_was_taken_away_is_refused(here: Place, replies: s
             seen[0].reply("one")
 
 
-async def test_a_direct_reply_to_that_is_none_holds_up_nobody(here: Place, replies: str) -> None:
-    """RabbitMQ 3 closes the connection for replies over it. The others are answered, each request is handled once."""
+@pytest.mark.parametrize(
+    "to", ["amq.rabbitmq.reply-to.garbage.key", b"amq.rabbitmq.reply-to.\xff", b"r\xe9ponses"], ids=repr
+)
+async def test_an_address_where_nobody_waits_holds_up_nobody(here: Place, replies: str, to: Any) -> None:
+    """RabbitMQ 3 closes the connection for replies over a direct reply-to that is none; and any publisher may write what
+    is not UTF-8. The others are answered, each request is handled once.
+    """
     seen: list[bytes] = []
 
     async def handle(delivery: Delivery) -> None:
@@ -833,8 +838,7 @@ async def test_a_direct_reply_to_that_is_none_holds_up_nobody(here: Place, repli
     with new_topic(here.amqp_url, 3) as topic:
         with channel(here.amqp_url) as it:
             for number in range(9):
-                to = "amq.rabbitmq.reply-to.garbage.key" if number % 3 == 0 else replies
-                properties = BasicProperties(reply_to=to, correlation_id=f"c-{number}")
+                properties = BasicProperties(reply_to=replies if number % 3 else to, correlation_id=f"c-{number}")
                 it.basic_publish(topic.name, topic.routing_key(number % 3), str(number).encode(), properties)
         async with here.member(topic, handle):
             await until(lambda: arrived(here.amqp_url, replies) >= 6 and len(seen) >= 9)
@@ -864,6 +868,28 @@ def test_only_the_reply_fails_over_which_connections_are_lost(amqp_url: str, rep
     assert [it.sent.result(20) for it in others] == [True] * 6
     with pytest.raises(PublishFailed, match="ZeroDivisionError"):
         guilty.sent.result(20)
+    sender.close()
+
+
+@pytest.mark.parametrize("fails_in", ["asking", "encoding"])
+def test_a_reply_that_cannot_be_sent_fails_alone(amqp_url: str, replies: str, fails_in: str) -> None:
+    """Whatever the reason: nobody waits for ever, and the connection is not lost over it."""
+    lost: list[str] = []
+    sender = Replies("g", amqp_url, "g/m", heartbeat_s=5)
+    assert sender.send(reply_to(replies)).result(20)
+    sender._connection._on_lost = lost.append
+    guilty, others = reply_to(replies), [reply_to(replies) for _ in range(4)]
+    if fails_in == "asking":
+        guilty.wanted = lambda: bool(1 / 0)
+    else:
+        guilty.properties = cast("Any", BasicProperties(headers={"x": object()}))
+    for reply in [*others[:2], guilty, *others[2:]]:
+        sender.send(reply)
+    with pytest.raises(PublishFailed, match="cannot be sent"):
+        guilty.sent.result(20)
+    assert [it.sent.result(20) for it in others] == [True] * 4
+    assert guilty.is_refused
+    assert lost == []
     sender.close()
 
 

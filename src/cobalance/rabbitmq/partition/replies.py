@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cobalance.rabbitmq")
 
-DIRECT = "amq.rabbitmq.reply-to."
+DIRECT = b"amq.rabbitmq.reply-to."
 """Prefix of RabbitMQ's direct reply-to names, which are not queues: RabbitMQ returns mandatory messages to them."""
 
 BACKOFF_S = Backoff(0.05, 5.0)
@@ -50,7 +50,8 @@ a header that a stream does not take, such as a Decimal."""
 class Reply:
     """A reply, encoded on the handler's thread, so that the handler gets the error for what AMQP cannot hold."""
 
-    to: str
+    to: str | bytes
+    """Bytes if it is not UTF-8, as pika has it."""
     mark: str
     properties: Encoded
     body: bytes
@@ -80,6 +81,11 @@ class Reply:
             delivery_mode=2,
         )
         return cls(request.reply_to, mark, encode_properties(properties, headers), encode_body(body))
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether it goes to a client instead of a queue."""
+        return (self.to.encode() if isinstance(self.to, str) else self.to).startswith(DIRECT)
 
 
 class Drafts:
@@ -150,7 +156,7 @@ class Replies:
         # The rest belongs to the I/O thread.
         self._main, self._apart = self._way(MOST_UNCONFIRMED), self._way(1)
         self._set_apart: deque[Reply] = deque()
-        self._silent: dict[str, bool] = {}  # queues, and whether that was said
+        self._silent: dict[str | bytes, bool] = {}  # queues, and whether that was said
         self._lost_in_vain = 0
         self._suspects: deque[Reply] = deque()
 
@@ -269,10 +275,14 @@ class Replies:
             return self._waiting.popleft() if self._waiting else None
 
     def _publish(self, way: ReplyChannel, reply: Reply) -> None:
-        if reply.wanted():
-            way.publish(reply, must_be_routed=not reply.to.startswith(DIRECT))
-        else:
-            _fail(reply, "its request is on its way to another holder")
+        try:
+            if reply.wanted():
+                way.publish(reply, must_be_routed=not reply.is_direct)
+            else:
+                _fail(reply, "its request is on its way to another holder")
+        except Exception as error:  # noqa: BLE001 -- it is in no list any more, so its request would wait for ever
+            reply.is_refused = True
+            reply.sent.set_exception(PublishFailed(f"the reply to {reply.to!r} cannot be sent: {type(error).__name__}"))
 
     def _answered(self, reply: Reply, *, refused: bool, routed: bool) -> None:
         self._lost_in_vain = 0
@@ -303,7 +313,7 @@ class Replies:
             self._silent.pop(next(iter(self._silent)))
         self._connection.submit(self._write)
 
-    def _give_up_on(self, queue: str) -> None:
+    def _give_up_on(self, queue: str | bytes) -> None:
         """It has confirmed nothing, though nothing else was under way."""
         if not self._silent[queue]:
             self._silent[queue] = True
@@ -316,12 +326,12 @@ class Replies:
             reply.is_refused = True
             _fail(reply, f"it has confirmed none to that queue within {PATIENCE_S:g} s")
 
-    def _trust(self, queue: str) -> None:
+    def _trust(self, queue: str | bytes) -> None:
         if self._silent.pop(queue):
             log.info("group %s: replies to %r are confirmed again", self._group, queue)
         self._wait_again(self._take_apart(queue))
 
-    def _take_apart(self, queue: str | None = None) -> list[Reply]:
+    def _take_apart(self, queue: str | bytes | None = None) -> list[Reply]:
         """Removes and returns what waits apart, for this queue or for any."""
         taken = [it for it in self._set_apart if queue in {None, it.to}]
         self._set_apart = deque(it for it in self._set_apart if queue not in {None, it.to})
@@ -338,7 +348,7 @@ class Replies:
         unconfirmed = self._take_unconfirmed()
         alone = unconfirmed[0] if len(unconfirmed) == 1 else None
         if alone is not None and reason.startswith(INTERNAL_ERROR):
-            if alone.to.startswith(DIRECT):
+            if alone.is_direct:
                 alone.sent.set_result(False)
             else:
                 alone.is_unfit = True

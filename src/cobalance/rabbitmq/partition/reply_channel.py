@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pika.exceptions import ChannelClosedByBroker
 from pika.spec import Basic
@@ -69,7 +69,7 @@ class ReplyChannel:
         return self._is_ready and len(self._unconfirmed) < self._most
 
     def publish(self, reply: Reply, *, must_be_routed: bool) -> None:
-        """Sends it.
+        """Sends it. What raises has not been sent.
 
         Raises:
             RuntimeError: there is no room for it.
@@ -78,7 +78,13 @@ class ReplyChannel:
             raise RuntimeError("there is no channel yet: wait for has_room()")
         self._number += 1
         self._unconfirmed[self._number] = reply, time.monotonic()
-        self._channel.basic_publish("", reply.to, reply.body, reply.properties, mandatory=must_be_routed)
+        try:
+            to: Any = reply.to  # pika takes bytes, too
+            self._channel.basic_publish("", to, reply.body, reply.properties, mandatory=must_be_routed)
+        except BaseException:
+            del self._unconfirmed[self._number]
+            self._number -= 1
+            raise
         self._watch(PATIENCE_S)
 
     def wait_anew(self) -> None:
