@@ -14,7 +14,7 @@ import pytest
 from opentelemetry import baggage, context, trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
@@ -38,6 +38,7 @@ from cobalance import (
 from cobalance.errors import PublishFailed, UsageError
 from cobalance.operate import ProcessMetrics, Telemetry
 from cobalance.rabbitmq.consume.metering import Metering
+from cobalance.rabbitmq.topics.broker import ready_messages
 from cobalance.settings import MemberSettings
 from cobalance.testing import Broker
 
@@ -585,6 +586,81 @@ async def test_a_meter_that_fails_costs_no_membership(
         await group.wait_held(*topic.queue_names)
         assert "a meter has failed" in caplog.text
     assert group.failed is None
+
+
+class Broken(SpanProcessor):
+    """As one whose exporter fails when a span begins, or ends."""
+
+    def __init__(self, step: str) -> None:
+        self.step = step
+
+    def on_start(self, *_: Any, **__: Any) -> None:
+        if self.step == "on_start":
+            raise OSError("no space left")
+
+    def on_end(self, _: ReadableSpan) -> None:
+        if self.step == "on_end":
+            raise OSError("no space left")
+
+
+@pytest.mark.parametrize("step", ["on_start", "on_end"])
+@pytest.mark.parametrize("ack", ["auto", "manual"])
+async def test_a_span_processor_that_fails_costs_no_message(
+    here: Place, topic: Topic, caplog: pytest.LogCaptureFixture, step: str, ack: Any
+) -> None:
+    """Each is published and handled once; the log says so, but not with every message."""
+    tracers, seen = TracerProvider(shutdown_on_exit=False), list[bytes]()
+    tracers.add_span_processor(Broken(step))
+
+    def handle(delivery: Delivery) -> None:
+        seen.append(delivery.body)
+        if ack == "manual":
+            group.ack(delivery)
+
+    telemetry = Telemetry(tracer_provider=tracers)
+    with Publisher(here.amqp_url, topic, telemetry=telemetry) as publisher:
+        for number in range(3):
+            publisher.publish("k", str(number))
+    group = here.member(topic, handle, ack=ack, retries=1, on_error="dead_letter", telemetry=telemetry)
+    async with group:
+        await until(lambda: len(seen) >= 3)
+    assert seen == [b"0", b"1", b"2"]
+    assert set(ready_messages(here.amqp_url, [*topic.queue_names, f"{topic.name}.dead"]).values()) == {0}
+    said = [it.getMessage().split(":")[0] for it in caplog.records if "a meter has failed" in it.getMessage()]
+    assert said == [f"publisher to {topic.name}", f"group {here.group}"]
+
+
+@pytest.mark.parametrize("step", ["__enter__", "__exit__"])
+async def test_a_scope_that_fails_costs_no_message(
+    here: Place, topic: Topic, recorded: Recorded, caplog: pytest.LogCaptureFixture, step: str
+) -> None:
+    """What a meter has around a handler, that is."""
+
+    class Scope:
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(name)
+
+        def __enter__(self) -> None:
+            assert step != "__enter__"
+
+        def __exit__(self, *_: object) -> None:
+            assert step != "__exit__"
+
+    class Scoped(Telemetry):
+        def begun(self, call: Any) -> Any:
+            del call
+            return Scope()
+
+        def ended(self, *_: Any) -> None:
+            pass
+
+    seen: list[bytes] = []
+    broker_of(here).publish(topic, "k", b"1", b"2")
+    telemetry = Scoped(tracer_provider=recorded.tracers)
+    async with here.member(topic, lambda it: seen.append(it.body), retries=1, telemetry=telemetry):
+        await until(lambda: len(seen) >= 2)
+    assert seen == [b"1", b"2"]
+    assert caplog.text.count("a meter has failed") == 1
 
 
 async def test_many_threads_are_counted_once(here: Place, topic: Topic, recorded: Recorded) -> None:

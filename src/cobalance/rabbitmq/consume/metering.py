@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import time
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from cobalance.group.worker import is_async
+from cobalance.rabbitmq.model.meters import log_meter_failure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.partition.delivery import Delivery
 
     Send = Callable[[Queue, Delivery, Reason], Future[None]]
-
-log = logging.getLogger("cobalance.rabbitmq")
 
 Status = Literal["acked", "rejected", "error"]
 """What became of a message. An error may be tried again, and be acked or rejected then."""
@@ -67,7 +65,8 @@ class Meter(Protocol):
 class Call:
     """One call of a handler, and the ``with`` around it."""
 
-    _scopes: tuple[Any, ...] = ()
+    _told: tuple[tuple[Meter, Any], ...] = ()
+    """Those that know of it, with what each has around the handler."""
     seconds = 0.0
     """How long it took."""
     error: str | None = None
@@ -96,24 +95,36 @@ class Call:
         else:
             self._since = time.perf_counter()
             for meter in self._metering.meters:
-                self._scopes += (meter.begun(self),)
-        for scope in self._scopes:
-            if scope is not None:
-                scope.__enter__()
+                try:
+                    self._told += ((meter, meter.begun(self)),)
+                except Exception as error:  # noqa: BLE001 -- what fails is logged, and is none of the handler's
+                    self._metering.log_failure(error)
+        for _, scope in self._told:
+            try:
+                if scope is not None:
+                    scope.__enter__()
+            except Exception as error:  # noqa: BLE001
+                self._metering.log_failure(error)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for scope in self._scopes:
-            if scope is not None:
-                scope.__exit__(kind, error, trace)
+        for _, scope in self._told:
+            try:
+                if scope is not None:
+                    scope.__exit__(kind, error, trace)
+            except Exception as failure:  # noqa: BLE001
+                self._metering.log_failure(failure)
         if error is not None:
             self._failed(error)
         if not self.goes_on:
             self.seconds = time.perf_counter() - self._since
-            for number, meter in enumerate(self._metering.meters):
-                meter.ended(self, self._scopes[number])
+            for meter, scope in self._told:
+                try:
+                    meter.ended(self, scope)
+                except Exception as failure:  # noqa: BLE001
+                    self._metering.log_failure(failure)
 
     def _failed(self, error: BaseException) -> None:
         self.goes_on, self.error = False, type(error).__qualname__
@@ -188,15 +199,22 @@ class Metering:
     def settled(self, delivery: Delivery, status: Status) -> None:
         """The program has settled it."""
         for it in self.meters:
-            it.settled(self.group, delivery, status)
+            try:
+                it.settled(self.group, delivery, status)
+            except Exception as error:  # noqa: BLE001
+                self.log_failure(error)
 
     def moved(self, queue: str, token: int, step: Step) -> None:
         """What becomes of a tenure."""
         for it in self.meters:
             try:
                 it.moved(self.group, queue, token, step)
-            except Exception:  # the caller's thread keeps the member, or its connection, going
-                log.exception("group %s: a meter has failed", self.group)
+            except Exception as error:  # noqa: BLE001 -- the caller's thread keeps the member, or its connection, going
+                self.log_failure(error)
+
+    def log_failure(self, error: Exception) -> None:
+        """Logs what a meter has raised; nothing else depends on it."""
+        log_meter_failure(f"group {self.group}", error)
 
     def _rejected(self, delivery: Delivery, sent: Future[None]) -> None:
         if not sent.cancelled() and sent.exception() is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from cobalance.rabbitmq.model.meters import log_meter_failure
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
@@ -40,15 +42,21 @@ class Publishing:
         connection: the publisher's.
     """
 
-    __slots__ = ("_message", "_open", "headers")
+    __slots__ = ("_message", "_open", "_topic", "headers")
 
     def __init__(
         self, meter: PublishMeter, topic: str, headers: Mapping[str, Any] | None, connection: BrokerConnection
     ) -> None:
-        sent = meter.publishing(topic, headers, connection)
-        self.headers = sent.headers
+        self._topic, self.headers = topic, headers
         self._message: UnconfirmedMessage | None = None
-        self._open = [sent]  # whoever takes it ends it
+        self._open: list[Sent] = []  # whoever takes it ends it
+        try:
+            sent = meter.publishing(topic, headers, connection)
+        except Exception as error:  # noqa: BLE001 -- what fails is logged, and does not keep the message from being sent
+            log_meter_failure(f"publisher to {topic}", error)
+        else:
+            self.headers = sent.headers
+            self._open.append(sent)
 
     def follow(self, message: UnconfirmedMessage) -> None:
         """It is sent once it has a place in the window."""
@@ -64,7 +72,10 @@ class Publishing:
         except IndexError:
             return
         message = self._message
-        sent.ended(message if message is not None and message.is_inside else None, error)
+        try:
+            sent.ended(message if message is not None and message.is_inside else None, error)
+        except Exception as failure:  # noqa: BLE001
+            log_meter_failure(f"publisher to {self._topic}", failure)
 
     def __enter__(self) -> Self:
         return self
