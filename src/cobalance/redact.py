@@ -1,4 +1,5 @@
-"""Redacts secrets in text that is about to be shown: URLs, settings, error messages of other libraries.
+"""Redacts secrets in text that is about to be shown: URLs, settings, error messages of other libraries. And makes what
+strangers wrote fit to be shown.
 
 When in doubt it hides too much. User names go too, since people paste passwords there.
 
@@ -59,6 +60,16 @@ def redact(text: str, most: int = MOST) -> str:
     # An "@" in place of the rest has the user part of a URL hidden that was cut in two.
     beginning = _without_secrets(f"{text[:most]}@").removesuffix("@")
     return f"{_encodable(beginning)}… (characters left out: {len(text) - most})"
+
+
+def printable(text: str | bytes) -> str:
+    """Returns what others wrote as one line for a terminal, a log or a report. What is not UTF-8, a line break, and what
+    would steer a terminal are shown with a backslash.
+    """
+    shown = text if isinstance(text, str) else text.decode(errors="backslashreplace")
+    if shown.isprintable():
+        return shown
+    return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in shown)
 
 
 def _encodable(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
@@ -18,8 +18,10 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from pika.exchange_type import ExchangeType
+from pika.spec import BasicProperties
 from prometheus_client import CollectorRegistry
-from tests.consumers import Place, new_topic, place, until
+from tests.consumers import Place, channel, new_topic, place, until
 from tests.names import unique
 from tests.rabbitmq.dropin.parts import Broker as RealBroker
 from tests.rabbitmq.dropin.parts import connect, consume
@@ -39,6 +41,7 @@ from cobalance.errors import PublishFailed, UsageError
 from cobalance.operate import ProcessMetrics, Telemetry
 from cobalance.rabbitmq.consume.metering import Metering
 from cobalance.rabbitmq.topics.broker import ready_messages
+from cobalance.rabbitmq.wire.address import single_urls
 from cobalance.settings import MemberSettings
 from cobalance.testing import Broker
 
@@ -661,6 +664,24 @@ async def test_a_scope_that_fails_costs_no_message(
         await until(lambda: len(seen) >= 2)
     assert seen == [b"1", b"2"]
     assert caplog.text.count("a meter has failed") == 1
+
+
+async def test_a_message_whose_names_are_not_utf_8_is_traced(here: Place, recorded: Recorded) -> None:
+    """Any publisher may set them so. The span shows what is none with a backslash."""
+    name, odd = unique("queue"), cast("str", b"caf\xe9")
+    with channel(single_urls(here.amqp_url)[0]) as it:
+        it.queue_declare(name, durable=True)
+        it.exchange_declare(name, ExchangeType("fanout"))
+        it.queue_bind(name, name)
+        properties = BasicProperties(message_id=odd, correlation_id=odd, headers={odd: 1, "traceparent": "00"})
+        it.basic_publish(name, odd, b"x", properties, mandatory=True)
+    async with here.member([name], lambda _: None, telemetry=recorded.telemetry()):
+        (span,) = await recorded.wait("process")
+    found = attributes(span)
+    assert found["cobalance.outcome"] == "acked"
+    assert found["messaging.destination.name"] == rf"{name}:caf\xe9"
+    assert found["messaging.rabbitmq.destination.routing_key"] == r"caf\xe9"
+    assert (found["messaging.message.id"], found["messaging.message.conversation_id"]) == (r"caf\xe9", r"caf\xe9")
 
 
 async def test_many_threads_are_counted_once(here: Place, topic: Topic, recorded: Recorded) -> None:

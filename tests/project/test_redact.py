@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cobalance.redact import redact, redacted_traceback
+from cobalance.redact import printable, redact, redacted_traceback
 
 ORDINARY = "a word, and another one; "
 SIZE = 8_000
@@ -198,3 +198,19 @@ def test_a_traceback_of_a_deep_recursion_ends_with_the_error() -> None:
 def test_a_traceback_can_be_written_whatever_the_error_quotes() -> None:
     """Half a character, as JSON may hold, would make every handler of the log fail."""
     assert redacted_traceback(failed("unknown \ud800")).endswith("ValueError: unknown \\ud800")
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("Größe 5 …", "Größe 5 …"),
+        ("order\n2026-01-01 ERROR made up", r"order\n2026-01-01 ERROR made up"),
+        ("\x1b[2J\x07", r"\x1b[2J\x07"),
+        ("\u202eabc\ud800", r"\u202eabc\ud800"),
+        ("Größe".encode(), "Größe"),
+        (b"caf\xe9\n", r"caf\xe9\n"),
+    ],
+)
+def test_what_strangers_wrote_is_one_line_that_steers_no_terminal(given: str | bytes, shown: str) -> None:
+    """Nothing of it gets lost: it is shown with a backslash."""
+    assert printable(given) == shown

@@ -24,6 +24,7 @@ from cobalance.names import split_resource
 from cobalance.operate.telemetry_context import Current, context_in, extracted, span_in, without_span
 from cobalance.operate.telemetry_metrics import MessagingMetrics, Series
 from cobalance.rabbitmq.partition.delivery import EXCHANGE, ROUTING_KEY
+from cobalance.redact import printable
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -316,10 +317,10 @@ class _Place:
     def of(cls, series: Series, of_queue: tuple[str, Attributes], queue: str, delivery: Delivery) -> _Place:
         (topic, common), exchange, routing_key = of_queue, delivery.exchange, delivery.routing_key
         common["messaging.destination.name"] = ":".join(
-            dict.fromkeys(it for it in (exchange, routing_key, queue) if it)
+            dict.fromkeys(printable(it) for it in (exchange, routing_key, queue) if it)
         )
         if routing_key:
-            common["messaging.rabbitmq.destination.routing_key"] = routing_key
+            common["messaging.rabbitmq.destination.routing_key"] = printable(routing_key)
         nothing = Current(trace.INVALID_SPAN, None, series)
         return cls(f"process {topic}", common, {**PROCESS, **common}, series, nothing)
 
@@ -383,9 +384,9 @@ def _of_message(delivery: Delivery) -> Attributes:
         "cobalance.token": delivery.token,
     }
     if properties.message_id:
-        found["messaging.message.id"] = properties.message_id
+        found["messaging.message.id"] = printable(properties.message_id)
     if properties.correlation_id:
-        found["messaging.message.conversation_id"] = properties.correlation_id
+        found["messaging.message.conversation_id"] = printable(properties.correlation_id)
     return found
 
 

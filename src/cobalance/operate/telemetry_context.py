@@ -45,8 +45,8 @@ class _HeaderGetter(Getter[Mapping[str, Any]]):
         value = carrier.get(key)
         return [value] if isinstance(value, str) else None
 
-    def keys(self, carrier: Mapping[str, Any]) -> list[str]:
-        return list(carrier)
+    def keys(self, carrier: Mapping[Any, Any]) -> list[str]:
+        return [it for it in carrier if isinstance(it, str)]  # pika has a name that is not UTF-8 as bytes
 
 
 _GETTER = _HeaderGetter()
