@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from pika.exchange_type import ExchangeType
 from pika.spec import BasicProperties
 from tests.cli_process import cobalance
 from tests.consumers import WITHIN_S, Place, Seen, bodies_in, channel, new_topic, place, until
@@ -126,6 +127,51 @@ async def test_a_replayed_message_is_processed_as_it_was_published(here: Place, 
         "x-cobalance-routing-key": topic.routing_key(1),
     }
     assert read_dead_letters(here.amqp_url, topic.name) == []
+
+
+async def test_names_that_are_not_utf_8_are_kept(here: Place, topic: Topic) -> None:
+    """They are shown with a backslash; the replayed message has them as they were, also when it is given up again."""
+    odd: Any = b"orders.caf\xe9"
+    exchange, seen = unique("exchange"), list[Delivery]()
+
+    def handle(delivery: Delivery) -> None:
+        seen.append(delivery)
+        if len(seen) == 1:
+            raise ValueError
+
+    with channel(here.amqp_url) as it:
+        it.exchange_declare(exchange, ExchangeType("topic"))
+        it.queue_bind(topic.queue_names[1], exchange, "orders.#")
+        it.basic_publish(exchange, odd, b"x", mandatory=True)
+        async with here.member(topic, handle, retries=0, on_error="dead_letter"):
+            (letter,) = await until(lambda: read_dead_letters(here.amqp_url, topic.name))
+            assert (letter.exchange, letter.routing_key) == (exchange, r"orders.caf\xe9")
+            replay_dead_letters(here.amqp_url, topic.name, everything=True)
+            await until(lambda: len(seen) == 2)
+        it.exchange_delete(exchange)
+    assert [(it.exchange, it.routing_key) for it in seen] == [(exchange, odd), (exchange, odd)]
+
+
+async def test_a_dead_letter_is_sent_with_the_key_that_its_message_had(here: Place) -> None:
+    """Also if it is not UTF-8: the bindings of the dead-letter exchange are for it."""
+    queue, dead, exchange = unique("queue"), unique("dead"), unique("exchange")
+    odd: Any = queue.encode() + b".caf\xe9"
+    with channel(here.amqp_url) as it:
+        it.exchange_declare(exchange, ExchangeType("topic"), auto_delete=True)
+        it.queue_declare(dead)
+        it.queue_bind(dead, exchange, f"{queue}.#")
+        it.queue_declare(queue, durable=True, arguments={"x-dead-letter-exchange": exchange})
+        it.queue_bind(queue, "amq.topic", f"{queue}.#")
+        it.basic_publish("amq.topic", odd, b"wrong", mandatory=True)
+        async with here.member([queue], refuse, retries=0, on_error="dead_letter"):
+            await until(lambda: ready_messages(here.amqp_url, [dead])[dead])
+        method, properties, _ = it.basic_get(dead, auto_ack=True)
+        assert method is not None
+        assert method.routing_key == odd
+        assert properties is not None
+        assert (properties.headers or {})["x-death"][0]["routing-keys"] == [odd]
+        it.queue_delete(queue)
+        it.queue_delete(dead)
 
 
 async def test_a_message_that_is_replayed_twice_is_still_the_one_that_was_published(here: Place, topic: Topic) -> None:
@@ -660,6 +706,7 @@ CLAIMED = {"x-cobalance-exchange": "orders", "x-cobalance-routing-key": "claimed
         ({"x-dead-letter-exchange": "dlx"}, ("", "k"), ("dlx", "k")),
         ({"x-dead-letter-exchange": "dlx"}, ("", "q"), ("dlx", "claimed")),
         ({"x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "d"}, ("", "q"), ("dlx", "d")),
+        ({"x-dead-letter-exchange": "dlx"}, ("orders", b"caf\xe9"), ("dlx", b"caf\xe9")),
     ],
 )
 def test_a_header_sends_no_dead_letter_elsewhere(

@@ -23,13 +23,16 @@ class Target:
     """An exchange, and the routing key that a dead letter is published with."""
 
     exchange: str
-    routing_key: str
+    routing_key: str | bytes
+    """Bytes if it is not UTF-8, as pika has that of a message."""
 
     def __str__(self) -> str:
         return f"exchange {self.exchange!r}" if self.exchange else f"queue {self.routing_key!r}"
 
     def is_there(self, connection: BlockingConnection) -> bool:
         """Whether the exchange or, for the default exchange, the queue exists; bindings cannot be queried."""
+        if not self.exchange and isinstance(self.routing_key, bytes):  # RabbitMQ has no such queue
+            return False
         channel = connection.channel()
         try:
             self._look(channel)
@@ -42,14 +45,15 @@ class Target:
         if self.exchange:
             channel.exchange_declare(self.exchange, passive=True)
         else:
-            channel.queue_declare(self.routing_key, passive=True)
+            channel.queue_declare(str(self.routing_key), passive=True)
 
 
-def target_of(queue: Queue, published_with: str) -> Target | None:
+def target_of(queue: Queue, published_with: str | bytes) -> Target | None:
     """None if a rejected message is dropped. A target set by a policy is not visible."""
     if EXCHANGE not in queue.arguments:
         return None
-    return Target(str(queue.arguments[EXCHANGE]), str(queue.arguments.get(ROUTING_KEY, published_with)))
+    declared = declared_key(queue)
+    return Target(str(queue.arguments[EXCHANGE]), published_with if declared is None else declared)
 
 
 def declared_key(queue: Queue) -> str | None:
@@ -73,7 +77,7 @@ def required_target(queue: Queue, delivery: Delivery) -> Target:
     return target
 
 
-def _own_key(queue: Queue, delivery: Delivery) -> str:
+def _own_key(queue: Queue, delivery: Delivery) -> str | bytes:
     """The routing key of a message whose queue declares none for dead letters: as RabbitMQ says, since a publisher can
     claim any in a header, and the dead letter is sent with the consumer's permissions.
 

@@ -33,7 +33,7 @@ from cobalance.limits import check_kind
 from cobalance.rabbitmq.consume.dead_letter_target import target_of
 from cobalance.rabbitmq.consume.republishing import EXPIRATION, USER_ID, encoding_of, republished
 from cobalance.rabbitmq.model.batches import MOST_MESSAGES
-from cobalance.rabbitmq.model.headers import DEATHS, as_name, as_number, as_text, last_death
+from cobalance.rabbitmq.model.headers import DEATHS, as_name, as_number, as_short, as_text, last_death
 from cobalance.rabbitmq.model.topic import Topic, partition_named
 from cobalance.rabbitmq.partition.delivery import EXCHANGE, ROUTING_KEY
 from cobalance.rabbitmq.topics.admin import Admin, connected
@@ -41,7 +41,7 @@ from cobalance.rabbitmq.topics.broker import newest_layout
 from cobalance.rabbitmq.topics.queue_state import read_state
 from cobalance.rabbitmq.wire.header_table import number_among
 from cobalance.rabbitmq.wire.pika_internals import Unreadable, frame_max
-from cobalance.redact import redact
+from cobalance.redact import printable, redact
 
 ERROR, QUEUE, GROUP = "x-cobalance-error", "x-cobalance-queue", "x-cobalance-group"
 FAILURES = "x-cobalance-failures"
@@ -105,14 +105,12 @@ class DeadLetter:
         """Reads a message in the topic's dead-letter queue."""
         headers: Mapping[str, Any] = properties.headers or {}
         death = last_death(headers, topic)
-        keys, died = death.get("routing-keys"), death.get("time")
-        key = keys[0] if isinstance(keys, list) and keys else None
-        exchange = as_name(headers.get(EXCHANGE))
+        died, (exchange, routing_key) = death.get("time"), _published(headers, death)
         return cls(
             message_id=properties.message_id,
             queue=as_name(death.get("queue")) or as_name(headers.get(QUEUE)),  # which a publisher may have set
-            routing_key=as_name(headers.get(ROUTING_KEY)) or as_name(key),
-            exchange=as_name(death.get("exchange")) if exchange is None else exchange,
+            routing_key=_legible(routing_key),
+            exchange=_legible(exchange),
             error=_unreadable(properties) or as_text(headers.get(ERROR)) or as_text(death.get("reason")) or "unknown",
             group=as_text(headers.get(GROUP)),
             failures=as_number(headers.get(FAILURES)),
@@ -121,6 +119,21 @@ class DeadLetter:
             user_id=as_text(headers.get(USER_ID)) or properties.user_id,
             size=size,
         )
+
+
+def _published(headers: Mapping[str, Any], death: Mapping[str, Any]) -> tuple[str | bytes | None, str | bytes | None]:
+    """The exchange and the routing key that a message was published with, as far as its headers say so."""
+    exchange, keys = as_short(headers.get(EXCHANGE)), death.get("routing-keys")
+    key = keys[0] if isinstance(keys, list) and keys else None
+    return (
+        as_short(death.get("exchange")) if exchange is None else exchange,
+        as_short(headers.get(ROUTING_KEY)) or as_short(key),
+    )
+
+
+def _legible(short: str | bytes | None) -> str | None:
+    """As text: pika has what is not UTF-8 as bytes."""
+    return printable(short) if isinstance(short, bytes) else short
 
 
 def _unreadable(properties: BasicProperties) -> str | None:
@@ -143,7 +156,7 @@ def words_of(error: Exception) -> str:
 
 
 def publish(
-    channel: BlockingChannel, exchange: str, routing_key: str, properties: BasicProperties, body: bytes
+    channel: BlockingChannel, exchange: str, routing_key: Any, properties: BasicProperties, body: bytes
 ) -> None:
     """Returns once RabbitMQ has confirmed that a queue has the message; raises PublishFailed."""
     channel.confirm_delivery()
@@ -391,9 +404,11 @@ def _send_back(homes: Homes, sender: Sender, letter: DeadLetter, properties: Bas
             f"Message {letter.message_id} does not say which queue it came from, or one that has its dead letters elsewhere: it was not "
             "given up by a group, nor by RabbitMQ."
         )
-    own = {EXPIRATION: letter.expiration, USER_ID: letter.user_id}
-    if letter.routing_key is not None and letter.exchange is not None:
-        own = {EXCHANGE: letter.exchange, ROUTING_KEY: letter.routing_key, **own}
+    own: dict[str, Any] = {EXPIRATION: letter.expiration, USER_ID: letter.user_id}
+    headers = properties.headers or {}
+    exchange, routing_key = _published(headers, last_death(headers, homes.topic))
+    if routing_key is not None and exchange is not None:
+        own = {EXCHANGE: exchange, ROUTING_KEY: routing_key, **own}
     again = republished(properties, own, without=NOT_THE_MESSAGES, frame_max=frame_max(sender().connection))
     publish(sender(), "", home, again, body)
     return True

@@ -20,14 +20,17 @@ def with_key(headers: Mapping[str, Any] | None, key: bytes | str | None) -> dict
     """The headers of a message that is published with this key, as text if it is UTF-8; the publisher's own come first."""
     if not key or len(key) > MOST_KEY_BYTES:
         return dict(headers or {})
-    return {KEY: _as_text(key), **(headers or {})}
+    return {KEY: as_key(key), **(headers or {})}
 
 
-def _as_text(key: bytes | str) -> bytes | str:
+def as_key(value: object) -> str | bytes | None:
+    """The value if it is text or bytes, as text if it is UTF-8, otherwise None."""
+    if not isinstance(value, bytes):
+        return as_text(value)
     try:
-        return key.decode() if isinstance(key, bytes) else key
+        return value.decode()
     except UnicodeDecodeError:
-        return key
+        return value
 
 
 def as_text(value: object) -> str | None:
@@ -36,8 +39,16 @@ def as_text(value: object) -> str | None:
 
 
 def as_name(value: object) -> str | None:
-    """The value if it can name a queue or an exchange, or be a routing key, otherwise None."""
+    """The value if it can name a queue, otherwise None."""
     return value if isinstance(value, str) and len(value.encode()) <= MAX_NAME_BYTES else None
+
+
+def as_short(value: object) -> str | bytes | None:
+    """The value if it can be a routing key or the name of an exchange, otherwise None; bytes if it is not UTF-8, as pika
+    has those of a message.
+    """
+    short = as_key(value)
+    return short if isinstance(short, bytes) and len(short) <= MAX_NAME_BYTES else as_name(short)
 
 
 def as_number(value: object) -> int | None:

@@ -8,7 +8,7 @@ from pika.spec import Basic, BasicProperties
 
 from cobalance.faces import hides
 from cobalance.rabbitmq.model.encoding import Body, encode_body
-from cobalance.rabbitmq.model.headers import KEY, as_name, as_number, with_key
+from cobalance.rabbitmq.model.headers import KEY, as_number, as_short, with_key
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.partition.replies import Drafts, Reply
 
@@ -136,14 +136,14 @@ class Delivery:
 
     @property
     def routing_key(self) -> str:
-        """As published: for a topic, the number of the partition."""
-        return as_name(self.headers.get(ROUTING_KEY)) or self.method.routing_key or ""
+        """As published: for a topic, the number of the partition. What is not UTF-8 is bytes, as with pika."""
+        return cast("str", as_short(self.headers.get(ROUTING_KEY)) or self.method.routing_key or "")
 
     @property
     def exchange(self) -> str:
-        """As published: for a topic, its name."""
-        exchange = as_name(self.headers.get(EXCHANGE))
-        return (self.method.exchange or "") if exchange is None else exchange
+        """As published: for a topic, its name. What is not UTF-8 is bytes, as with pika."""
+        exchange = as_short(self.headers.get(EXCHANGE))
+        return cast("str", (self.method.exchange or "") if exchange is None else exchange)
 
     @property
     def offset(self) -> int | None:
