@@ -39,6 +39,14 @@ def test_headers_that_a_publisher_has_made_up_are_not_taken_for_rabbitmq_s(made_
     assert (delivery.exchange, delivery.routing_key) == ("fake", "0/1")
 
 
+@pytest.mark.parametrize(
+    ("sent", "key"), [("größe", "größe"), ("größe".encode(), "größe"), (b"\xff", b"\xff"), (b"", ""), (5, None)]
+)
+def test_a_key_is_text_if_it_is_utf_8(sent: Any, key: Any) -> None:
+    """Some clients send text as bytes: the same key must be equal, or two handlers would work it at a time."""
+    assert Delivery.fake(headers={"x-partition-key": sent}).key == key
+
+
 def test_no_handler_is_told_at_once() -> None:
     """It is refused before anything is connected."""
     with pytest.raises(UsageError, match=r"the handler is None: give a function"):

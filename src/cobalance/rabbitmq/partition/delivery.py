@@ -8,7 +8,7 @@ from pika.spec import Basic, BasicProperties
 
 from cobalance.faces import hides
 from cobalance.rabbitmq.model.encoding import Body, encode_body
-from cobalance.rabbitmq.model.headers import KEY, as_number, as_short, with_key
+from cobalance.rabbitmq.model.headers import KEY, as_key, as_number, as_short, with_key
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.partition.replies import Drafts, Reply
 
@@ -131,8 +131,7 @@ class Delivery:
     @property
     def key(self) -> str | bytes | None:
         """The key that it was published with, as text if it is UTF-8; None if it has none, or its publisher sends none."""
-        key = self.headers.get(KEY)
-        return key if isinstance(key, str | bytes) else None
+        return as_key(self.headers.get(KEY))
 
     @property
     def routing_key(self) -> str:
