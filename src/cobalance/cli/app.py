@@ -14,7 +14,7 @@ from cyclopts import App, CycloptsError
 from cobalance.cli.exits import FAILED, INTERRUPTED, OK, USAGE, exit_code
 from cobalance.cli.sims import app as sims
 from cobalance.errors import CobalanceError
-from cobalance.redact import redact, redacted_traceback
+from cobalance.redact import printable, redact, redacted_traceback
 
 HELP = """Kafka-style consumer groups for RabbitMQ, and for any other set of resources, without stop-the-world.
 
@@ -107,5 +107,5 @@ def _missing(error: BaseException | None) -> str | None:
 
 
 def _complain(message: str, code: int) -> int:
-    sys.stderr.write(f"error: {' '.join(redact(message).split())}\n")
+    sys.stderr.write(f"error: {printable(' '.join(redact(message).split()))}\n")
     return code

@@ -52,7 +52,7 @@ def deadletters(
     settled = act(amqp_url, topic, *message_ids, everything=not message_ids)
     _show(settled, json=json)
     remark(f"{'replayed' if action == 'replay' else 'dropped'} {counted(len(settled), 'message')}")
-    missing = sorted(set(message_ids) - {it.message_id for it in settled})
+    missing = sorted(id_ for id_ in set(message_ids) if not any(it.is_named([id_]) for it in settled))
     if missing:
         remark(f"warning: no dead letter of {topic} has the id {', '.join(missing)}")
     return FAILED if missing else None

@@ -11,6 +11,7 @@ from cobalance.cli.exits import FAILED, OK, UNREACHABLE
 from cobalance.cli.options import THIS_REDIS, AmqpUrl, Json, ManagementUrl, RedisOptions
 from cobalance.cli.output import print_json
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
+from cobalance.redact import printable
 
 
 def doctor(
@@ -35,8 +36,8 @@ def doctor(
         print_json([attrs.asdict(it) for it in shown])
     else:
         for it in shown:
-            print(f"{it.level:8} {it.subject}: {it.check}: {it.message}")
+            print(printable(f"{it.level:8} {it.subject}: {it.check}: {it.message}"))
             if it.advice is not None:
-                print(f"{'':8} → {it.advice}")
+                print(printable(f"{'':8} → {it.advice}"))
     wrong = [it for it in findings if it.level == "error"]
     return UNREACHABLE if any(it.check == "reachable" for it in wrong) else FAILED if wrong else OK

@@ -20,6 +20,7 @@ from cobalance.cli.watching import watch as watch_pages
 from cobalance.errors import UsageError, counted
 from cobalance.journal import BEGINNING, Gap, Journal, JournalEntry, with_gaps
 from cobalance.operate.wording import said_by
+from cobalance.redact import printable
 
 COLUMNS = ("SEQ", "TIME", "KIND", "RESOURCE", "CONSUMER-ID", "TOKEN", "DRAIN", "COMMITTED", "REASON")
 
@@ -78,7 +79,9 @@ def _page(entries: Iterable[JournalEntry | Gap]) -> Page:
 @until_interrupted()
 def _follow(journal: Journal, *, json: bool) -> None:
     for entry in with_gaps(_endless(journal)):
-        line = json_lines.dumps(_object(entry)) if json else "\t".join(str(cell or "-") for cell in _row(entry))
+        line = (
+            json_lines.dumps(_object(entry)) if json else "\t".join(printable(str(cell or "-")) for cell in _row(entry))
+        )
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 

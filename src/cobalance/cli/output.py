@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from cobalance.redact import printable
+
 Cell = str | int | None
 
 UNKNOWN = "-"
@@ -39,7 +41,7 @@ def print_json(value: Any, *, line: bool = False) -> None:
 
 def remark(text: str) -> None:
     """Prints a remark for people, beside the output."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write("".join(f"{printable(line)}\n" for line in text.split("\n")))
 
 
 def seconds(milliseconds: int | None) -> str | None:
@@ -67,4 +69,5 @@ def _cut(text: str, width: int) -> str:
 
 
 def _text(cell: Cell) -> str:
-    return UNKNOWN if cell is None else str(cell)
+    """In one line: a message's id, for one, is its publisher's."""
+    return UNKNOWN if cell is None else printable(str(cell))

@@ -556,6 +556,30 @@ async def test_the_command_lists_replays_and_drops(here: Place, topic: Topic) ->
     assert cobalance("deadletters", "nothing", environment=env).code == 1
 
 
+def test_what_publishers_wrote_is_shown_in_one_line_each(amqp_url: str, topic: Topic) -> None:
+    """An id may be anything that AMQP holds: it makes no row of its own, steers no terminal, and breaks no JSON. It is
+    found as JSON has it, and as the table shows it.
+    """
+    env, dead = {"COBALANCE_AMQP_URL": amqp_url}, f"{topic.name}.dead"
+    ids: list[Any] = [b"\xff", "a\x1b[2J\nFAKE row", "good"]
+    headers = {"x-cobalance-queue": topic.queue_names[0], "x-cobalance-error": "E: \x1b]0;title\x07\nsecond"}
+    with channel(amqp_url) as it:
+        for id_ in ids:
+            it.basic_publish("", dead, b"x", BasicProperties(message_id=id_, user_id="guest", headers=headers))
+    listed = cobalance("deadletters", topic.name, environment=env).out
+    assert len(listed.splitlines()) == 4
+    assert listed.count(r"E: \x1b]0;title\x07\nsecond") == 3
+    assert "\x1b" not in listed
+    as_json = json.loads(cobalance("deadletters", topic.name, "--json", environment=env).out)
+    assert [it["message_id"] for it in as_json] == [r"\xff", *ids[1:]]
+    replayed = cobalance("deadletters", topic.name, "replay", r"\xff", "--json", environment=env)
+    assert (replayed.code, [it["message_id"] for it in json.loads(replayed.out)]) == (0, [r"\xff"])
+    dropped = cobalance("deadletters", topic.name, "drop", r"a\x1b[2J\nFAKE row", environment=env)
+    assert (dropped.code, dropped.out.count("FAKE row")) == (0, 1)
+    assert [it.message_id for it in read_dead_letters(amqp_url, topic.name)] == ["good"]
+    assert ready_messages(amqp_url, [topic.queue_names[0]]) == {topic.queue_names[0]: 1}
+
+
 async def test_the_log_says_what_was_wrong(here: Place, caplog: pytest.LogCaptureFixture) -> None:
     """The traceback is logged at the first failure and at the last."""
     with new_topic(here.amqp_url) as topic:

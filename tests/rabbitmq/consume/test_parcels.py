@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from pika.spec import Basic, BasicProperties
 
+from cobalance.rabbitmq.consume.dead_letters import words_of
 from cobalance.rabbitmq.consume.earlier_failures import EarlierFailures
 from cobalance.rabbitmq.consume.parcels import Parcel
 from cobalance.rabbitmq.partition.delivery import Delivery, QueueTenure
@@ -27,6 +28,19 @@ def test_it_is_settled_by_the_first_who_asks() -> None:
     assert not parcel.is_settled
     assert [parcel.settle(), parcel.settle()] == [True, False]
     assert parcel.is_settled
+
+
+def test_an_id_makes_no_line_of_the_log() -> None:
+    """It is its publisher's, who may want the log to say something else."""
+    odd = [
+        Delivery.fake(message_id="m\nERROR made up"),
+        Delivery.fake(message_id=cast("str", b"\xff")),
+    ]
+    assert [str(Parcel((it,))) for it in odd] == [
+        r"message m\nERROR made up of fake-0",
+        r"message \xff of fake-0",
+    ]
+    assert words_of(ValueError("no \x1b[2Jcustomer\nat all")) == r"ValueError: no \x1b[2Jcustomer at all"
 
 
 def test_what_the_program_has_settled_is_dropped_from_it() -> None:

@@ -80,6 +80,7 @@ class DeadLetter:
     """A message that was given up, as its headers describe it."""
 
     message_id: str | None
+    """What is not UTF-8 in it, or in the other texts, is shown with a backslash, such as ``\\xe9``."""
     queue: str | None
     """The partition queue that it came from."""
     routing_key: str | None
@@ -107,7 +108,7 @@ class DeadLetter:
         death = last_death(headers, topic)
         died, (exchange, routing_key) = death.get("time"), _published(headers, death)
         return cls(
-            message_id=properties.message_id,
+            message_id=_legible(properties.message_id),
             queue=as_name(death.get("queue")) or as_name(headers.get(QUEUE)),  # which a publisher may have set
             routing_key=_legible(routing_key),
             exchange=_legible(exchange),
@@ -116,9 +117,13 @@ class DeadLetter:
             failures=as_number(headers.get(FAILURES)),
             died_at=int(died.timestamp()) if isinstance(died, datetime) else None,
             expiration=as_text(headers.get(EXPIRATION)) or as_text(death.get("original-expiration")),
-            user_id=as_text(headers.get(USER_ID)) or properties.user_id,
+            user_id=as_text(headers.get(USER_ID)) or _legible(properties.user_id),
             size=size,
         )
+
+    def is_named(self, message_ids: Sequence[str]) -> bool:
+        """Whether its id is among these, as it is or as commands print it, where control characters are escaped."""
+        return self.message_id is not None and not {self.message_id, printable(self.message_id)}.isdisjoint(message_ids)
 
 
 def _published(headers: Mapping[str, Any], death: Mapping[str, Any]) -> tuple[str | bytes | None, str | bytes | None]:
@@ -149,7 +154,7 @@ def words_of(error: Exception) -> str:
     """Type and text of a program's exception in one line, shortened, without passwords."""
     kind = type(error).__name__
     try:
-        text = " ".join(redact(str(error), MOST_READ).split())
+        text = printable(" ".join(redact(str(error), MOST_READ).split()))
     except Exception:  # noqa: BLE001 -- whatever the program's own __str__ raises
         text = ""
     return f"{kind}: {text}"[:MOST_TEXT] if text else kind
@@ -255,7 +260,7 @@ def _settle(url: str, topic: str, message_ids: Sequence[str], deal: Deal) -> lis
     settled: list[DeadLetter] = []
 
     def settle(sender: Sender, letter: DeadLetter, properties: BasicProperties, body: bytes) -> bool:
-        if message_ids and letter.message_id not in message_ids:
+        if message_ids and not letter.is_named(message_ids):
             return False
         if not deal(sender, letter, properties, body):
             return False
@@ -401,7 +406,7 @@ def _send_back(homes: Homes, sender: Sender, letter: DeadLetter, properties: Bas
     home = homes.find(letter, properties)
     if home is None:
         raise UsageError(
-            f"Message {letter.message_id} does not say which queue it came from, or one that has its dead letters elsewhere: it was not "
+            f"Message {printable(letter.message_id or 'without an id')} does not say which queue it came from, or one that has its dead letters elsewhere: it was not "
             "given up by a group, nor by RabbitMQ."
         )
     own: dict[str, Any] = {EXPIRATION: letter.expiration, USER_ID: letter.user_id}

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.model.topic import UNLIMITED
 from cobalance.rabbitmq.partition.delivery import Delivery
+from cobalance.redact import printable
 
 log = logging.getLogger("cobalance.rabbitmq")
 
@@ -62,7 +63,7 @@ def warn_of_last_tries(group: str, queue: Queue, deliveries: Iterable[Delivery],
             log.warning(
                 "group %s: message %s of %s is delivered for the last time (try %d): unless it is finished now, RabbitMQ %s",
                 group,
-                delivery.properties.message_id or "without an id",
+                printable(delivery.properties.message_id or "without an id"),
                 queue.name,
                 (delivery.earlier_tries or 0) + 1,
                 "dead-letters it" if "x-dead-letter-exchange" in queue.arguments else "drops it",
@@ -76,5 +77,5 @@ def _warn_at_half(group: str, queue: Queue, delivery: Delivery, limit: int | Non
         log.warning(
             "group %s: message %s of %s was delivered %d times before, of %d, as may have been what is sent ahead with it: each handover and "
             "each failure counts for all of it, begun or not. Find out why it is not finished, or give the queue a higher delivery_limit",
-            *(group, delivery.properties.message_id or "without an id", queue.name, tries, limit),
+            *(group, printable(delivery.properties.message_id or "without an id"), queue.name, tries, limit),
         )

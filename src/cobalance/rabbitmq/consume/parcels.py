@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from cobalance.redact import printable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
@@ -55,4 +57,5 @@ class Parcel:
         first = self.deliveries[0]
         if len(self.deliveries) > 1:
             return f"a batch of {len(self.deliveries)} messages of {first.queue}"
-        return f"message {first.properties.message_id or f'number {first.delivery_tag} of the tenure'} of {first.queue}"
+        name = first.properties.message_id or f"number {first.delivery_tag} of the tenure"
+        return f"message {printable(name)} of {first.queue}"
