@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import UnroutableError
 from pika.spec import Basic, BasicProperties
 from tests.rabbitmq.memory.clients import Place, Refused
@@ -45,12 +46,15 @@ def test_bindings_route(at: Place) -> None:
         ("topic", "eu.orders.paid", True),
         ("topic", "eu", True),
         ("topic", "us.orders", True),
+        ("topic", b"\xff.orders", True),
+        ("direct", "eu.#", True),
+        ("direct", b"eu.\xff", False),
         ("topic", "us.orders.paid", False),
         ("topic", "", False),
     ],
 )
-def test_other_exchanges(at: Place, kind: str, key: str, routed: bool) -> None:
-    """Fanout takes no notice of keys; a topic exchange matches their words."""
+def test_other_exchanges(at: Place, kind: str, key: Any, routed: bool) -> None:
+    """Fanout takes no notice of keys; a topic exchange matches their words. They need not be UTF-8."""
     exchange, queue, client = at.exchange(kind), at.queue("classic"), at.client()
     for pattern in ("eu.#", "*.orders"):
         client.channel.queue_bind(queue, exchange, pattern)
@@ -80,6 +84,38 @@ def test_nobody_publishes_to_an_internal_exchange(at: Place) -> None:
     publish = Basic.Publish(exchange="", routing_key="k", immediate=True)
     refused = at.refusal(lambda it: it._impl._send_method(publish, (BasicProperties(), b"")))  # type: ignore[attr-defined]
     assert refused == Refused(540, "NOT_IMPLEMENTED - immediate=true", whole_connection=True)
+
+
+@pytest.mark.parametrize(
+    ("why", "properties"),
+    [
+        ("user_id property set to 'bob' but authenticated user was 'guest'", {"user_id": "bob"}),
+        ("invalid expiration '315360000001': {value_too_large,315360000001}", {"expiration": "315360000001"}),
+        ("invalid expiration '-1': {value_negative,-1}", {"expiration": "-1"}),
+        ("invalid expiration '1.5': {leftover_string,\".5\"}", {"expiration": "1.5"}),
+        ("invalid expiration 'soon': no_integer", {"expiration": "soon"}),
+        ("invalid message: {delivery_mode_unknown,3}", {"delivery_mode": 3}),
+    ],
+)
+def test_a_message_may_not_have_any_properties(at: Place, why: str, properties: dict[str, Any]) -> None:
+    """RabbitMQ closes the channel over these. From 3.13 on it takes any delivery mode."""
+    if "delivery_mode" in properties and at.version >= (3, 13):
+        pytest.skip("this RabbitMQ takes it")
+    queue = at.queue("classic")
+    refused = at.refusal(lambda it: publish_confirmed(it, queue, BasicProperties(**properties)))
+    assert refused == Refused(406, f"PRECONDITION_FAILED - {why}")
+
+
+def test_a_message_may_have_these_properties(at: Place) -> None:
+    """The connection's own user, and the longest time to live."""
+    queue, client = at.queue("classic"), at.client()
+    publish_confirmed(client.channel, queue, BasicProperties(user_id="guest", expiration="315360000000"))
+    assert client.ready(queue) == 1
+
+
+def publish_confirmed(channel: BlockingChannel, queue: str, properties: BasicProperties) -> None:
+    channel.confirm_delivery()
+    channel.basic_publish("", queue, b"x", properties, mandatory=True)
 
 
 def test_clients_cannot_pause_a_channel(at: Place) -> None:

@@ -22,6 +22,9 @@ KINDS: dict[str, type[MemoryQueue]] = {"classic": ClassicQueue, "quorum": Quorum
 
 RESERVED = "amq."
 
+USER = "guest"
+"""Whoever connects."""
+
 REPLY_TO = "amq.rabbitmq.reply-to"
 """Who consumes from this name gets the replies to what is published on the same channel."""
 
@@ -178,7 +181,7 @@ class MemoryBroker:
         """Routes a client's message; returns whether a queue took it. RabbitMQ does not count a reply's."""
         if exchange and self.find_exchange(exchange).internal:
             raise access_refused(f"cannot publish to internal exchange '{exchange}' in vhost '/'")
-        Message(exchange, routing_key, properties, body).expiration_ms()
+        Message(exchange, routing_key, properties, body).check(USER)
         queues = self._route(exchange, routing_key)
         for queue in queues:
             queue.push(Message(exchange, routing_key, properties, body))

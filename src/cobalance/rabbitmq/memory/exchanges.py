@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
 ALTERNATE = "alternate-exchange"
 
 
-def _matches_topic(pattern: str, routing_key: str) -> bool:
+def _matches_topic(pattern: str, routing_key: str | bytes) -> bool:
     """Whether a key has the pattern's words, where ``*`` is any word, and ``#`` any number of them."""
+    if isinstance(routing_key, bytes):  # as pika has it if it is not UTF-8, which no pattern is
+        routing_key = routing_key.decode(errors="surrogateescape")
     words, keys = pattern.split("."), routing_key.split(".")
 
     def match(at: int, key: int) -> bool:
@@ -28,8 +31,8 @@ def _matches_topic(pattern: str, routing_key: str) -> bool:
     return match(0, 0)
 
 
-MATCHES: dict[str, Callable[[str, str], bool]] = {
-    "direct": str.__eq__,
+MATCHES: dict[str, Callable[[str, str | bytes], bool]] = {
+    "direct": operator.eq,
     "fanout": lambda _, __: True,
     "topic": _matches_topic,
 }

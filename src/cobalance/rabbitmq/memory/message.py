@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from copy import copy
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,17 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from cobalance.rabbitmq.memory.refusal import precondition_failed
+from cobalance.redact import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pika.spec import BasicProperties
+
+MOST_EXPIRATION_MS = 315_360_000_000
+"""Ten years."""
+
+_INTEGER = re.compile(r"([+-]?[0-9]+)(.*)")
 
 
 @attrs.define(eq=False)
@@ -49,9 +56,26 @@ class Message:
         given = self.properties.expiration
         if given is None:
             return None
-        if not given.isdecimal():
-            raise precondition_failed(f"invalid expiration '{given}': no_integer")
-        return int(given)
+        number = _INTEGER.match(printable(given))
+        if number is None:
+            why = "no_integer"
+        elif number[2]:
+            why = f'{{leftover_string,"{number[2]}"}}'
+        elif not 0 <= (found := int(number[1])) <= MOST_EXPIRATION_MS:
+            why = f"{{{'value_negative' if found < 0 else 'value_too_large'},{found}}}"
+        else:
+            return found
+        raise precondition_failed(f"invalid expiration '{printable(given)}': {why}")
+
+    def check(self, user: str) -> None:
+        """Refuses what RabbitMQ does not take from this user."""
+        properties = self.properties
+        if properties.user_id not in {None, user}:
+            said = printable(properties.user_id)
+            raise precondition_failed(f"user_id property set to '{said}' but authenticated user was '{user}'")
+        self.expiration_ms()
+        if properties.delivery_mode not in {None, 1, 2}:
+            raise precondition_failed(f"invalid message: {{delivery_mode_unknown,{properties.delivery_mode}}}")
 
     def with_headers(self, more: Mapping[str, Any]) -> BasicProperties:
         """Its properties with these headers added."""
