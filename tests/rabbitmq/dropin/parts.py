@@ -40,9 +40,9 @@ class Broker:
         self._channel.queue_delete(name)
         self._channel.queue_declare(name, durable=True, arguments=arguments)
 
-    def publish(self, name: str, *bodies: object) -> None:
+    def publish(self, name: str, *bodies: object, headers: Any = None) -> None:
         for body in bodies:
-            self._channel.basic_publish("", name, str(body).encode())
+            self._channel.basic_publish("", name, str(body).encode(), pika.BasicProperties(headers=headers))
 
     def left(self, name: str) -> list[tuple[str, bool]]:
         """Empties a queue; returns each body, and whether it was delivered before."""

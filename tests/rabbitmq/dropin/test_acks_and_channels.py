@@ -73,6 +73,30 @@ def test_rejected_messages_are_dead_lettered(broker: Broker, group: str) -> None
     assert [body for body, _ in broker.left(dead)] == ["1", "2"]
 
 
+@pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+@pytest.mark.parametrize("odd", ["no death", "no count"])
+def test_a_message_over_which_rabbitmq_s_reject_fails_is_dead_lettered(
+    broker: Broker, group: str, queue_type: str, odd: str
+) -> None:
+    """Any publisher can make up x-death. RabbitMQ would lose the message, or the queue."""
+    (dead,) = broker.declare(1)
+    target = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    (name,) = broker.declare(1, **target, **{"x-queue-type": queue_type, "x-single-active-consumer": True})
+    deaths = [1] if odd == "no death" else [{"queue": name, "reason": "rejected", "count": "x"}]
+    broker.publish(name, "odd", headers={"x-death": deaths})
+    broker.publish(name, "last")
+
+    def on_message(channel: Any, method: Any, _: Any, body: bytes) -> None:
+        channel.basic_reject(method.delivery_tag, requeue=False)
+        if body == b"last":
+            channel.stop_consuming()
+
+    with connect(broker, group) as connection:
+        consume(connection, [name], on_message).start_consuming()
+    assert sorted(body for body, _ in broker.left(dead)) == ["last", "odd"]
+    assert broker.ready(name) == 0
+
+
 @pytest.mark.parametrize("refuse", ["basic_nack", "basic_reject"])
 def test_a_message_whose_rejection_failed_can_be_settled_again(
     broker: Broker, group: str, refuse: str, monkeypatch: pytest.MonkeyPatch

@@ -58,7 +58,11 @@ class LaneGroup(ConsumerGroup):
         self._on_left()
 
     def _worker_for(self, tenure: Tenure, queue: Queue) -> PartitionWorker:
-        worker = LaneWorker(tenure, queue, self, self._lanes, self._service_scope, metering=self._metering)
+        worker = LaneWorker(
+            *(tenure, queue, self, self._lanes, self._service_scope),
+            metering=self._metering,
+            give_up=self._policy.reject,
+        )
         self._workers[tenure.resource] = worker
         return worker
 

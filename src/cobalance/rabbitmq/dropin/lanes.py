@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING
 import attrs
 
 from cobalance.backoff import Backoff
+from cobalance.rabbitmq.consume.dead_letter_target import target_of
 from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
 from cobalance.rabbitmq.consume.watch import Watch
+from cobalance.rabbitmq.model.headers import has_odd_deaths
 from cobalance.threads.wakeup import end_of, insist, result_of
 
 if TYPE_CHECKING:
@@ -41,7 +43,10 @@ BACKOFF_S = Backoff(0.1, 5.0)
 
 
 class LaneWorker(PartitionWorker):
-    """A partition's worker that can be told to give up, and is busy while the program's thread is."""
+    """A partition's worker that can be told to give up, and is busy while the program's thread is.
+
+    `give_up` sends a message to the dead letters where RabbitMQ's own reject would lose it.
+    """
 
     def __init__(
         self,
@@ -52,7 +57,9 @@ class LaneWorker(PartitionWorker):
         patience: Callable[[], AbstractContextManager[CancelScope]],
         *,
         metering: Metering | None,
+        give_up: Callable[[Delivery, PartitionWorker], None],
     ) -> None:
+        self._give_up = give_up
         self._lanes, self._patience, self.metering = lanes, patience, metering
         self._calling = threading.Lock()
         self._calls: list[Future[None]] = []  # callbacks that have not returned; one may have begun the next
@@ -102,6 +109,9 @@ class LaneWorker(PartitionWorker):
         if status == "acked":
             self.done(delivery)
         elif status == "rejected":
+            if has_odd_deaths(delivery.headers) and target_of(self.queue, "") is not None:
+                self._give_up(delivery, self)  # it is counted once it has arrived there
+                return
             self.reject(delivery)
         if self.metering is not None and counts:
             self.metering.settled(delivery, status)

@@ -56,6 +56,14 @@ def as_number(value: object) -> int | None:
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def has_odd_deaths(headers: Mapping[str, Any]) -> bool:
+    """Whether RabbitMQ fails when it dead-letters the message: it takes ``x-death`` for its own, and adds to a count."""
+    deaths = headers.get(DEATHS)
+    return isinstance(deaths, list) and not all(
+        isinstance(it, dict) and as_number(it.get("count", 0)) is not None for it in deaths
+    )
+
+
 def last_death(headers: Mapping[str, Any], topic: str) -> Mapping[str, Any]:
     """What is said of the last time that the message was dead-lettered; empty if it never was.
 
