@@ -6,6 +6,7 @@ from tests.harness import DEAF, SETTINGS, Process, World, names, steady
 
 from cobalance.coordinator.requests import Commit, Header, Join, Leave, Request
 from cobalance.member import events as ev
+from cobalance.member.joining import CLAIMS_A_PAGE
 from cobalance.member.session import Phase
 from cobalance.settings import MemberSettings
 
@@ -195,6 +196,20 @@ def test_the_data_may_be_lost_while_leaving() -> None:
     world.run_until(lambda: b.left)
     world.settle()
     assert len(a.works()) == 4
+
+
+@pytest.mark.parametrize("member", [None, STATIC], ids=["for good", "to come back"])
+def test_whoever_claims_page_by_page_while_it_leaves_goes_on_with_nothing(member: MemberSettings | None) -> None:
+    """Until its last page is answered it is not a member that could say that it leaves; what it drains stays so."""
+    world, _, b = pair(2 * CLAIMS_A_PAGE + 50, member=member)
+    b.habits = steady(drain_ms=2_000)
+    b.stop(remain=member is not None)
+    asked = world.now
+    world.run(500)
+    world.empty_redis()
+    world.run_until(lambda: b.left)
+    assert world.now - asked < DRAIN_MS
+    assert (b.aborted, [line for line in world.trace.lines if " keeps " in line]) == ([], [])
 
 
 def test_a_session_that_ends_while_leaving_is_over() -> None:

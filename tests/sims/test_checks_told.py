@@ -150,6 +150,12 @@ def _s6_begins_while_leaving(stage: Stage) -> None:
     stage.start(stage.first, 5)
 
 
+def _s6_goes_on_while_leaving(stage: Stage) -> None:
+    stage.world.clock.run(10)
+    stage.first.deliver(StopAsked())
+    stage.world.watch.kept(stage.first, act.Keep("r", 5))
+
+
 def _s6_says_nothing_of_a_better_claim(stage: Stage) -> None:
     process = stage.first
     stage.held("r", "p1.1", 5)
@@ -179,6 +185,7 @@ PLANTED: list[tuple[type[Check], Callable[[Stage], None]]] = [
     (S6Returns, _s6_takes_an_older_list),
     (S6Returns, _s6_says_nothing_of_a_cancellation),
     (S6Returns, _s6_begins_while_leaving),
+    (S6Returns, _s6_goes_on_while_leaving),
     (S6Returns, _s6_says_nothing_of_a_better_claim),
 ]
 

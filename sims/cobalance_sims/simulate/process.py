@@ -207,7 +207,7 @@ class Process:
                 world.hastened(self, action)
                 work.hasten(resource, token, abort_at - self.offset_ms - self._clock.now)
             case act.Keep(resource, token):
-                world.log(self, f"keeps {resource} {world.trace.tag(token)}")
+                world.kept(self, action)
                 work.resume(resource, token)
             case act.Abort(resource, token, reason):
                 world.aborted(self, action)

@@ -14,6 +14,7 @@ from cobalance_sims.simulate.checks import ALL, L1, Check
 from cobalance_sims.simulate.habits import QUICK
 from cobalance_sims.simulate.idle import Idle
 from cobalance_sims.simulate.network import SOUND
+from cobalance_sims.simulate.paging import pages_of
 from cobalance_sims.simulate.reached import Reached
 from cobalance_sims.simulate.scenario import At, Every, Fault, Randomly, Regularly, Scenario, Step
 from cobalance_sims.simulate.world import World
@@ -95,10 +96,11 @@ class Run:
         begun = time.process_time()
         converged, failure = -1, ""
         try:
-            self.begin()
-            self.world.clock.run(self.scenario.length_ms)
-            self.on_calm()
-            converged = self.calm()
+            with pages_of(self.scenario.page):
+                self.begin()
+                self.world.clock.run(self.scenario.length_ms)
+                self.on_calm()
+                converged = self.calm()
         except (AssertionError, CobalanceError) as problem:
             failure = f"{type(problem).__name__}: {problem}"
             self.world.log(None, failure)

@@ -106,5 +106,7 @@ class Scenario:
     witnesses: Witnesses | None = None
     """Of killed processes, where there are partitions and crashes are seen at once."""
     messages: Messages | None = None
+    page: int | None = None
+    """The most that a member sends in a call (paging.py); None means as shipped."""
     skips_idle: bool = False
     """Whether time in which nothing would happen is left out (idle.py)."""

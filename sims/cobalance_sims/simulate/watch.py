@@ -68,6 +68,9 @@ class Checkers:
     def started(self, process: Process, action: act.Start) -> None:
         self._tell("started", process, action)
 
+    def kept(self, process: Process, action: act.Keep) -> None:
+        self._tell("kept", process, action)
+
     def asked_back(self, process: Process, action: act.Drain) -> None:
         self._tell("asked_back", process, action)
 

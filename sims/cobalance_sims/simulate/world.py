@@ -217,6 +217,11 @@ class World:
         self.log(process, f"starts {action.resource} {self.trace.tag(action.token)}{beginning}")
         self.watch.started(process, action)
 
+    def kept(self, process: Process, action: act.Keep) -> None:
+        """A tenure goes on, although it was asked back."""
+        self.log(process, f"keeps {action.resource} {self.trace.tag(action.token)}")
+        self.watch.kept(process, action)
+
     def asked_back(self, process: Process, action: act.Drain) -> None:
         within = action.abort_at - process.offset_ms - self.now
         self.log(process, f"drains {action.resource} {self.trace.tag(action.token)} within {within} ms")

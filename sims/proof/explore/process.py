@@ -13,7 +13,8 @@ from cobalance.errors import CobalanceError
 from cobalance.member import actions as act
 from cobalance.member import events as ev
 from cobalance.member.holding import Holding
-from cobalance.member.session import Session
+from cobalance.member.session import Phase, Session
+from cobalance_sims.simulate.paging import pages_of
 from proof.explore.codec import Encoder, TermSession, decode
 from proof.explore.pool import Pool
 from proof.explore.scope import MEMBER_MS, Scope
@@ -123,7 +124,8 @@ class Processes:
 
     def _take(self, part: int, name: object, key: tuple[object, ...], event: ev.Event | None) -> ProcessStep:
         try:
-            found = _Run(self, self.copy(part)).run(key, event)
+            with pages_of(self.scope.page):
+                found = _Run(self, self.copy(part)).run(key, event)
         except (CobalanceError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
             found = ProcessStep(part, wrong=f"the session raises {type(problem).__name__}: {problem}")
         self._steps[part, name] = found
@@ -233,6 +235,9 @@ class _Run:
                 self._check_repeat(waiting, action.request)
             if isinstance(action, act.Keep) and self._it.begun.get(action.resource) == action.token:
                 self._wrong = f"takes {action.resource} up again, although on_revoked has run"
+            if isinstance(action, act.Start | act.Keep) and session.leaving.asked_at is not None:
+                verb = "begins to work" if isinstance(action, act.Start) else "goes on with"
+                self._wrong = f"is leaving, and {verb} {action.resource}"
 
     def _carry_out(self, action: act.Action) -> None:
         match action:
@@ -242,7 +247,8 @@ class _Run:
             case act.Start(resource, token, committed):
                 self._started.append((resource, token, committed))
             case act.Abort(resource, token, reason):
-                self._it.aborted[resource] = token
+                if reason != "deadline" or not self._is_joining:
+                    self._it.aborted[resource] = token
                 self._aborted.append(reason)
                 if reason != "lost":
                     self._handle(ev.Abandoned(resource, token, reason))
@@ -257,6 +263,11 @@ class _Run:
         """What waits for an answer is repeated unchanged; only a new member starts again."""
         if request.header.member == waiting.header.member and request != waiting:
             self._wrong = f"repeats its {waiting.payload.verb} as another request"
+
+    @property
+    def _is_joining(self) -> bool:
+        """Whether it claims what it held when it began to join: until a deadline passes, which is no reason to begin again."""
+        return self._it.session is not None and self._it.session.phase is Phase.JOINING
 
     def _check_claims(self, request: Request) -> None:
         if isinstance(request.payload, Join):

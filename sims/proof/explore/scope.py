@@ -53,6 +53,8 @@ class Scope:
     drain_ticks: int = 2
     lists: tuple[tuple[int, ...], ...] = ()
     """What each process names, as numbers of resources; if empty, all use the group's own list, of all resources."""
+    page: int | None = None
+    """The most that a member sends in a call; None means as shipped, which is more than all that any scope has."""
     wedged: bool = True
     """Whether liveness is also checked with one member that never drains."""
 
@@ -215,6 +217,7 @@ SCOPES: dict[str, Scope] = {
             late=0,
             flush=0,
         ),
+        _scope("1x3-pages", 1, 3, faults=1, page=2, moves=2, crash=0, pause=0, cut=0, late=0, restart=0),
         _scope("2x2-static", 2, 2, faults=1, instances=True, grace_ticks=3),
         _scope("2x2-eager", 2, 2, faults=1, mode="eager"),
         _scope("2x2-found", 2, 2, faults=1, created=False),

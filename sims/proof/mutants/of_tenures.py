@@ -64,11 +64,20 @@ TENURES: tuple[Mutant, ...] = (
     python(
         "starts-while-leaving",
         "session",
-        "            elif self.phase is not Phase.LEAVING:\n                self.holdings.hold(change)",
+        "            elif self.leaving.asked_at is None:\n                self.holdings.hold(change)",
         "            elif True:\n                self.holdings.hold(change)",
         "A member that leaves begins to work what it is given last.",
         "autoscale@1..3",
         "bad_network@7..7",
+    ),
+    python(
+        "goes-on-while-leaving",
+        "session",
+        "            elif self.leaving.asked_at is None:\n                self.holdings.hold(change)",
+        "            elif self.phase is not Phase.LEAVING:\n                self.holdings.hold(change)",
+        "A member that leaves goes on with what it claims on all pages but the last.",
+        "1x3-pages",
+        "forgotten_pages@1..2",
     ),
     python(
         "release-before-drained",

@@ -252,6 +252,24 @@ _ALL = (
         created=False,
     ),
     Scenario(
+        name="forgotten_pages",
+        summary="Redis forgets everything while processes leave that need many calls to tell what they hold; handlers are slow",
+        plan=(
+            Every(12_000, f.Depart(), start_ms=-4_000, jitter_ms=1_000),
+            Every(12_000, f.Empty(), start_ms=-3_000, jitter_ms=1_500),
+            Every(12_000, f.Arrive(), jitter_ms=1_000),
+            *(At(ms, f.Redeploy(remain=True, every_ms=1_500), jitter_ms=4_000) for ms in (29_000, 58_000)),
+            Every(31_000, f.CutOff(4_000), jitter_ms=9_000),
+            COMMITS,
+        ),
+        habits=Habits(drain_ms=(500, 5_000)),
+        instances=True,
+        settings=attrs.evolve(GRACE, moves_per_call=2),
+        page=2,
+        members=3,
+        resources=20,
+    ),
+    Scenario(
         name="hasty_newcomer",
         summary="Redis forgets a group that is slow to call; the first to come knows neither it nor how long its sessions are",
         plan=(

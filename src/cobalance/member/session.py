@@ -264,9 +264,9 @@ class Session:
                 self.holdings.revoke(change, sent_at + change.deadline_ms - reply.now_ms, self._now)
             elif change.kind == "lost":
                 self.holdings.lose(change)
-            elif self.phase is not Phase.LEAVING:
+            elif self.leaving.asked_at is None:
                 self.holdings.hold(change)
-            else:
+            else:  # also while it joins again, page by page, before it can leave
                 self.holdings.decline(change)
 
     def _released(self, resource: str, token: int, result: str) -> None:

@@ -49,6 +49,9 @@ class Check:
     def started(self, process: Process, action: act.Start) -> None:
         """A member learned that it holds a resource."""
 
+    def kept(self, process: Process, action: act.Keep) -> None:
+        """A member learned that it keeps a resource that it was asked for."""
+
     def asked_back(self, process: Process, action: act.Drain) -> None:
         """A member was asked to give a resource back."""
 

@@ -25,7 +25,7 @@ _MOVED = frozenset({"revoking", "removing", "cancelled", "granted", "forced"})
 class S6Returns(Check):
     """Nothing else is interrupted.
 
-    A leaving member starts nothing, has stopped everything first, and hands it over unless it is kept for the rejoin
+    A leaving member starts nothing, goes on with nothing, has stopped everything first, and hands it over unless it is kept for the rejoin
     grace. A member with an instance id that falls silent is kept for the rejoin grace, and on its return it inherits
     everything that was kept; in eager mode that is dealt with the rest.
 
@@ -210,6 +210,10 @@ class S6Returns(Check):
     def started(self, process: Process, action: act.Start) -> None:
         if process.session.leaving.asked_at is not None:
             self.broken(f"{process.name} is leaving, and begins to work {action.resource}")
+
+    def kept(self, process: Process, action: act.Keep) -> None:
+        if process.session.leaving.asked_at is not None:
+            self.broken(f"{process.name} is leaving, and goes on with {action.resource}")
 
     def asked_back(self, process: Process, action: act.Drain) -> None:
         del action
