@@ -55,6 +55,24 @@ HISTORIES: dict[str, tuple[list[Sample], Verdict | None]] = {
         history(*({**it, "lag": 3 + n} for n, it in enumerate(stuck(LONG)))),
         "STALL",
     ),
+    "a stuck handler whose member does not answer one look": (
+        history(*stuck(LONG - 4), {"lag": 3, "in_flight": 3}, *stuck(LONG + 4)[LONG - 3 :]),
+        "STALL",
+    ),
+    "a stuck handler whose member does not answer now": (history(*stuck(LONG), {"lag": 3, "in_flight": 3}), "STALL"),
+    "a stuck handler whose messages went back": (history(*stuck(LONG), {"lag": 3, "in_flight": 0}), "STALL"),
+    "a stuck handler whose messages went back and came again": (
+        history(*stuck(LONG), {"lag": 3, "in_flight": 0}, {"lag": 3, "in_flight": 3, "oldest_ms": 900}),
+        "STALL",
+    ),
+    "as fast as what comes, now and then between two messages": (
+        history(*[{"lag": 1, "in_flight": 1, "oldest_ms": 100}, {"lag": 1, "in_flight": 0}] * LONG),
+        None,
+    ),
+    "a handler that took its time while its member did not answer": (
+        history(*stuck(LONG - 1), {"lag": 3, "in_flight": 3}, {"lag": 3, "in_flight": 3, "oldest_ms": 2_000}),
+        "OK",
+    ),
     "a handler that takes half a window": (history(*stuck(LONG // 2)), None),
     "a handler that took its time": (
         history(*stuck(LONG - 1), {"lag": 3, "in_flight": 2, "oldest_ms": 4_000}),

@@ -113,8 +113,9 @@ def _grows(behind: Sequence[Sample]) -> bool:
 
 
 def _is_anything_done(behind: Sequence[Sample]) -> bool | None:
-    """None if no two samples tell."""
-    told = {_is_done_between(a, b) for a, b in pairwise(behind)}
+    """None if no two samples tell. Whoever does not answer a look hides nothing: those before and after it tell."""
+    answered = [it for it in behind if it.oldest_ms is not None or it.in_flight == 0]
+    told = {_is_done_between(a, b) for a, b in (*pairwise(behind), *pairwise(answered))}
     return True if True in told else False if False in told else None
 
 
@@ -125,11 +126,13 @@ def _is_done_between(a: Sample, b: Sample) -> bool | None:
         return None
     if a.committed is not None and b.committed is not None and b.committed > a.committed:
         return True
-    if a.oldest_ms is not None:
-        due_ms = a.oldest_ms + b.at_ms - a.at_ms
-        return b.oldest_ms is None or b.oldest_ms + SLACK_MS < due_ms
+    between_ms = b.at_ms - a.at_ms
+    if a.oldest_ms is not None:  # messages that are in flight no longer may have gone back, if the lag is what it was
+        return None if b.oldest_ms is None else b.oldest_ms + SLACK_MS < a.oldest_ms + between_ms
+    if b.oldest_ms is not None:
+        return False if b.oldest_ms + SLACK_MS >= between_ms else None
     is_idle = a.in_flight == b.in_flight == 0
-    return False if is_idle or b.oldest_ms is not None or b.committed is not None else None
+    return False if is_idle or b.committed is not None else None
 
 
 def _standing(group: GroupDescription, resource: ResourceDescription) -> Standing:
