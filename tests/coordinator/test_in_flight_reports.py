@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import anyio
+import pika
 import pytest
 from tests.cli_process import cobalance
 from tests.consumers import WITHIN_S, Place, new_topic, place, until
@@ -103,6 +104,28 @@ async def test_what_nobody_tells_is_unknown_and_never_none(
         gate.set()
 
 
+async def test_what_another_connection_has_is_unknown_and_never_none(
+    here: Place, topic: Topic, rabbitmq_server: Any
+) -> None:
+    """Such as a member that has lost Redis, and goes on. Whoever has been granted the queue waits, and does not know."""
+    name, stranger = topic.queue_names[0], pika.BlockingConnection(pika.URLParameters(rabbitmq_server.url))
+    here.publish(topic, 1, 2, 3)
+    channel = stranger.channel()
+    channel.basic_qos(prefetch_count=2)
+    channel.basic_consume(name, lambda *_: None, exclusive=True)
+    async with here.member(topic, lambda _: None) as group:
+        await group.wait_held(*topic.queue_names)
+        await until(lambda: "another connection consumes" in described(here)[1])
+        rows, said = await anyio.to_thread.run_sync(described, here)
+        assert (rows["0"]["lag"], rows["0"]["in_flight"]) == (None, None)
+        assert name in said
+        await until(lambda: described(here, rabbitmq_server.management_url)[0]["0"]["in_flight"] == 2)
+        rows, _ = await anyio.to_thread.run_sync(described, here, rabbitmq_server.management_url)
+        assert (rows["0"]["lag"], rows["1"]["lag"]) == (3, 0)
+        stranger.close()
+        await until(lambda: described(here)[0]["0"]["lag"] == 0)
+
+
 async def test_a_group_at_rest_has_nothing_in_flight(here: Place, topic: Topic) -> None:
     """Nobody consumes, so this is certain."""
     async with here.member(topic, lambda _: None) as group:
@@ -120,6 +143,8 @@ async def test_members_answer_within_a_moment(here: Place, topic: Topic) -> None
         await two.wait_held()
         ask = partial(here.coordinator.ask_in_flight, patience_ms=20_000)  # it returns when all have answered
         told = await anyio.to_thread.run_sync(ask)
+        while not all(it.of(topic.queue_names[0]) for it in told.values()):  # the holder is about to consume
+            told = await anyio.to_thread.run_sync(ask)
     assert set(told) == {one.member, two.member}
     assert {it.of(topic.queue_names[0]) for it in told.values()} == {InFlight(0, 0)}
 

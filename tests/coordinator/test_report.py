@@ -90,6 +90,19 @@ def test_who_has_more_than_an_answer_holds_tells_of_the_oldest() -> None:
     assert report.of("r1") is None
 
 
+def test_what_a_member_does_not_consume_is_unknown() -> None:
+    """It says so of each, or leaves it out of an answer that holds not all."""
+    some = [("a", None), ("b", InFlight(2, 7)), ("c", InFlight(0, 0))]
+    report = InFlightReport.read("5 " + written(some, 3))
+    assert report is not None
+    assert [report.of(name) for name in "abcd"] == [None, InFlight(2, 7), InFlight(0, 0), InFlight(0, 0)]
+    assert [report.is_kept_waiting(name) for name in "abcd"] == [True, False, False, False]
+    assert report.handled == 3
+    many = InFlightReport.read("5 " + written([*some, *((f"r{n}", InFlight(1, n)) for n in range(MOST_TOLD))]))
+    assert many is not None
+    assert (many.of("a"), many.of("c"), many.of("b")) == (None, None, InFlight(2, 7))
+
+
 def test_work_that_is_no_messages_is_unknown() -> None:
     """The member has answered, and nothing more."""
     report = InFlightReport.read("5 ")

@@ -20,6 +20,8 @@ from cobalance.rabbitmq.topics.management import unacknowledged_counts
 TIMEOUT_MS = 3_000
 """For each answer of RabbitMQ."""
 
+MOST_NAMED = 5
+
 WITHIN_MS = 20_000
 """For all queues of a group, unless there is less time."""
 
@@ -73,6 +75,7 @@ class Broker:
         silent -= {name for name, it in ends.by_resource.items() if it.ready is not None}
         sent = {row.name: _reported(row, group.at_ms, reports, ends.of(row.name)) for row in group.resources}
         unknown = [name for name, it in sent.items() if it is None and ends.of(name).ready is not None]
+        _say_who_waits(group, reports, unknown, on_unknown)
         left_ms = min(TIMEOUT_MS, give_up_at - monotonic_ms())
         counts = self._ask_management(unknown, on_unknown, left_ms) if unknown and left_ms > 0 else {}
         found = {
@@ -86,7 +89,7 @@ class Broker:
         except CobalanceError as error:
             on_unknown(
                 f"IN-FLIGHT and LAG of {counted(len(unknown), 'queue')} are unknown, since no member that works them has answered, or others "
-                f"consume them, too. {error}"
+                f"consume them, too, or instead. {error}"
             )
             return {}
 
@@ -103,13 +106,34 @@ def _backlog(row: ResourceDescription, end: End, sent: InFlight | None, counted:
 
 
 def _reported(row: ResourceDescription, at_ms: int, reports: Mapping[str, InFlightReport], end: End) -> InFlight | None:
-    """The holder knows, unless the queue has other consumers too, or the resource has moved since the report."""
+    """The holder knows, unless the queue has other consumers, too, or instead, or the resource has moved since the report.
+    What nobody consumes is not in flight.
+    """
     if end.consumers == 0:
         return InFlight(0, 0)
     report = reports.get(row.owner or "")
-    if report is None or (end.consumers or 0) > 1 or at_ms - row.age_ms > report.at_ms:
+    if report is None or (end.consumers or 0) > 1:
+        return None
+    if row.state == "granted" or at_ms - row.age_ms > report.at_ms:  # it has not said what it has of this one
         return None
     return report.of(row.name)
+
+
+WAITS_MS = 2_000
+"""A member that was granted a queue this long ago, and does not consume it, is not just about to."""
+
+
+def _say_who_waits(
+    group: GroupDescription, reports: Mapping[str, InFlightReport], unknown: Sequence[str], on_unknown: OnUnknown
+) -> None:
+    """Of queues that their holders do not consume, though RabbitMQ counts somebody who does."""
+    rows = [it for it in group.resources if it.name in set(unknown) and it.state == "held" and it.age_ms > WAITS_MS]
+    waits = [it.name for it in rows if (report := reports.get(it.owner or "")) and report.is_kept_waiting(it.name)]
+    if waits:
+        on_unknown(
+            f"{', '.join(waits[:MOST_NAMED])}{' …' if len(waits) > MOST_NAMED else ''}: another connection consumes what the member that "
+            "holds it waits for. It has lost Redis and goes on, or is no member of the group: rabbitmqctl list_consumers"
+        )
 
 
 # -- the ends of queues and streams --------------------------------------------------------------------------------------

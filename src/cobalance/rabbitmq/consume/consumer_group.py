@@ -528,11 +528,11 @@ class ConsumerGroup(Streaming):
         return queue.kind == "stream"
 
     def in_flight(self) -> str:
-        """Of each partition, for the engine."""
+        """Of each partition, for the engine. Unknown where its worker is yet to come."""
         workers = self._workers
-        held = [it for it in self._roster.everything() if it.current]
+        held = [it for it in self._roster.everything() if it.held]
         found = [(it.resource, workers.get(it.resource), it.token) for it in held]
-        named = ((name, it.in_flight) for name, it, token in found if it and it.tenure.token == token)
+        named = ((name, it.in_flight if it and it.tenure.token == token else None) for name, it, token in found)
         if self.manual:  # what follows a handler's end is unknown
             return written(named, workers.acknowledged)
         return written(named, workers.acknowledged, workers.occupied_ms(self._places_of(max(1, len(workers)))))

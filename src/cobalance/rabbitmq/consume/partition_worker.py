@@ -33,7 +33,7 @@ from cobalance.rabbitmq.consume.revocation import Revocation
 from cobalance.rabbitmq.consume.slot import Slot
 from cobalance.rabbitmq.consume.watch import Watch, end, watch_over
 from cobalance.rabbitmq.partition.backlog import BURST
-from cobalance.rabbitmq.partition.partition import PartitionState
+from cobalance.rabbitmq.partition.states import UNSUBSCRIBED, PartitionState
 from cobalance.rabbitmq.wire.failures import channel_lost
 from cobalance.threads.wakeup import Wakeup, result_of
 
@@ -102,10 +102,12 @@ class PartitionWorker:
         tenure.on_pause = self.notify
 
     @property
-    def in_flight(self) -> InFlight:
-        """Messages that RabbitMQ has sent to this tenure; none without a channel. Any thread."""
+    def in_flight(self) -> InFlight | None:
+        """Messages that RabbitMQ has sent to this tenure. None while it does not consume: others may, whether it waits for
+        them or not. Any thread.
+        """
         consumer = self._consumer
-        return InFlight(0, 0) if consumer is None or consumer.state is PartitionState.ENDED else consumer.in_flight
+        return None if consumer is None or consumer.state in UNSUBSCRIBED else consumer.in_flight
 
     @property
     def acknowledged(self) -> int:

@@ -180,6 +180,9 @@ TABLE: dict[PartitionState, dict[Step, PartitionState]] = {
 SPENT = frozenset({_S.DRAINING, _S.CLOSING, _S.UNLOCKING, _S.ENDED})
 """States in which nothing more is accepted from the broker, and acks wait for the close."""
 
+UNSUBSCRIBED = frozenset({_S.IDLE, _S.LOCKING, _S.OPENING, _S.PROVING, _S.WAITING, _S.UNLOCKING, _S.ENDED})
+"""States in which it is not known to be the queue's consumer."""
+
 LIVE = frozenset({_S.PROVING, _S.CONSUMING, _S.HALTING})
 """States in which acks are sent as they become due."""
 
