@@ -311,8 +311,8 @@ ADAPTER: tuple[Mutant, ...] = (
     partition(
         "replaced-and-still-taking",
         "partition",
-        "        returned = self._returned if self._core.close_wanted and not self._forced else None\n",
-        "        returned = self._returned if self._core.close_wanted else None\n",
+        "        returned = self._returned if self._core.closes_channel and not self._forced else None\n",
+        "        returned = self._returned if self._core.closes_channel else None\n",
         "A holder that was replaced takes messages past its waiting successor.",
         ON_SERVER + "test_a_holder_that_was_replaced_takes_nothing_past_its_waiting_successor",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -201,6 +202,24 @@ async def test_what_is_not_looked_after_is_handed_on(village: Village) -> None:
     c = village.process()
     c.will.keep()
     assert {c.heard.get(timeout=PATIENCE_S), c.heard.get(timeout=PATIENCE_S)} == {"a.1", "b.1"}
+
+
+async def test_what_was_looked_after_late_costs_the_next_connection_nothing(village: Village) -> None:
+    """Redis may answer only after this one has lost RabbitMQ as well, and connected again."""
+    a, b = village.process(), village.process()
+    looked_after, later = queue.SimpleQueue[Callable[[], object]](), threading.Event()
+    b.will._on_heard = lambda _, done: looked_after.put(done)
+    await village.keep(b, "b.1")
+    await village.keep(a, "a.1")
+    a.die()
+    done = looked_after.get(timeout=PATIENCE_S)
+    b.die()
+    await until(lambda: not b.connection.is_open)
+    b.connection.connect()
+    done()
+    b.connection.submit(later.set)
+    assert later.wait(PATIENCE_S)
+    assert b.connection.is_open
 
 
 async def test_ones_own_will_of_before_is_no_news(village: Village) -> None:

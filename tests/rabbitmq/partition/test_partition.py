@@ -636,6 +636,25 @@ def test_an_answer_that_comes_when_the_rest_is_no_longer_waited_for_ends_no_conn
         proxy.close()
 
 
+def test_work_that_ends_on_the_next_connection_asks_for_no_rest(
+    broker: BlockingChannel, members: Callable[..., Member], amqp_url: str, quorum: Queue, caplog: Any
+) -> None:
+    """What came back went with the connection that was given up."""
+    publish(broker, quorum, 3)
+    take_in_vain(amqp_url, quorum.name, ahead=3)
+    member = members(quorum, 1, prefetch=1)
+    member.start()
+    member.take(1)
+    member.connection.submit(member.connection._loop.stop)  # type: ignore[union-attr]  # as after a silence
+    lost = member.ended_with()
+    member.connection.connect()
+    assert member.partition.abort().exception(WAIT_S) is lost
+    member.await_io()
+    assert member.connection.is_open
+    assert member.partition._returned._then is None  # type: ignore[union-attr]  # nothing is waited for
+    assert not [it for it in caplog.records if it.levelname in {"WARNING", "ERROR"}]
+
+
 def test_a_smaller_prefetch_keeps_the_order_if_the_partition_is_asked_back_before_anything_has_arrived(
     broker: BlockingChannel, members: Callable[..., Member], amqp_url: str, quorum: Queue
 ) -> None:

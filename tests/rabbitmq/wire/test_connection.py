@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from pika import spec
+from pika.channel import Channel
 from pika.frame import Method
 
 from cobalance.errors import (
@@ -23,6 +24,7 @@ from cobalance.errors import (
     VirtualHostMissing,
 )
 from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.rabbitmq.wire.failures import loss_reason
 
 SECRET = "s3cret-p4ssword"
 WAIT_S = 60
@@ -224,6 +226,38 @@ def test_a_lost_connection_is_told_once_and_can_be_made_again(amqp_url: str) -> 
         connection.submit(lambda: heard.put("again"))
         assert heard.get(timeout=WAIT_S) == "again"
     assert heard.empty()
+
+
+def fail() -> None:
+    """A job with a bug."""
+    raise ZeroDivisionError("a bug")
+
+
+@pytest.mark.parametrize("how", ["given up", "failed", "cut"])
+def test_channels_are_closed_however_their_connection_ends(
+    amqp_url: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What comes late, on the next connection, must not take one for open. They are told before anybody else is."""
+    heard, late = queue.SimpleQueue[Any](), queue.SimpleQueue[bool]()
+
+    def listen(channel: Channel) -> None:
+        channel.add_on_close_callback(lambda _, error: heard.put(loss_reason(error)))
+        connection.add_end_listener(lambda _: heard.put("ended"))
+        heard.put(channel)
+
+    with connected(amqp_url, on_lost=heard.put) as connection:
+        connection.submit(lambda: connection.open_channel(listen))
+        channel = heard.get(timeout=WAIT_S)
+        if how == "cut":
+            cut(connection)
+        else:
+            connection.submit({"given up": connection._loop.stop, "failed": fail}[how])  # type: ignore[union-attr]
+        reason, ended, lost = (heard.get(timeout=WAIT_S) for _ in range(3))
+        assert (reason, ended) == (lost, "ended")
+        connection.connect()
+        connection.submit(lambda: late.put(channel.is_open))
+        assert late.get(timeout=WAIT_S) is False
+    assert "failed after its end" not in caplog.text
 
 
 def test_closing_is_no_loss(amqp_url: str) -> None:

@@ -265,6 +265,11 @@ class PartitionCore(Opening):
     def _end_halt(self) -> Actions:
         return (*self._flush(), *(self.give_up(self._halt_error) if self._halt_error is not None else NOTHING))
 
+    @property
+    def closes_channel(self) -> bool:
+        """Whether the next turn does."""
+        return self.close_wanted and self._has_channel and self.state is PartitionState.DRAINING
+
     # -- the broker: acks and timers ---------------------------------------------------------------------------------
 
     def turn(self) -> Actions:

@@ -307,7 +307,7 @@ class PartitionConsumer:
 
     @contained
     def _turn(self) -> None:
-        returned = self._returned if self._core.close_wanted and not self._forced else None
+        returned = self._returned if self._core.closes_channel and not self._forced else None
         if returned is not None and returned.may_lack_some:
             returned.take_rest(self._core.acks.committed, self._turn)
         else:

@@ -20,10 +20,10 @@ from pika.channel import Channel
 
 from cobalance.rabbitmq.wire.address import host_of, place
 from cobalance.rabbitmq.wire.channel_limit import ChannelLimit
-from cobalance.rabbitmq.wire.failures import connect_failure, loss_reason, shortage
+from cobalance.rabbitmq.wire.failures import GivenUp, connect_failure, loss_reason, shortage
 from cobalance.rabbitmq.wire.hosts import first_that_works
 from cobalance.rabbitmq.wire.parameters import connection_parameters
-from cobalance.rabbitmq.wire.pika_internals import QuickConnection, bare_close, close_loop, drop
+from cobalance.rabbitmq.wire.pika_internals import QuickConnection, bare_close, close_loop, drop, lose
 from cobalance.rabbitmq.wire.pika_log import our_connection
 from cobalance.rabbitmq.wire.proof import Proof
 from cobalance.threads.log_lines import ServiceThread
@@ -325,12 +325,13 @@ class BrokerConnection:
         if self._pika is not None:
             drop(self._pika)  # After a failure, or if the broker did not answer our close; otherwise closed already.
         self._pika = self._proof = None
-        self._channels.clear()
         self._borrowers.clear()
         self.locks.clear()
         self._lent, self._settling = set(), 0
         listeners, self._listeners = self._listeners, []
-        self._run_last_jobs([partial(listener, self._reason) for listener in listeners])
+        lost = [partial(lose, channel, GivenUp(self._reason)) for channel in self._channels]  # unless pika lost it
+        self._run_last_jobs([*lost, *(partial(listener, self._reason) for listener in listeners)])
+        self._channels.clear()
         if was_open and not self._closing:
             self._on_lost(self._reason)
 

@@ -29,6 +29,10 @@ SHORTAGES = {
 """Sign in an exception's words → the same in ours."""
 
 
+class GivenUp(pika_errors.AMQPConnectionError):
+    """We gave the connection up. The reason, its only argument, is in our words."""
+
+
 @attrs.frozen
 class Difference:
     """The first difference between a declaration and an existing queue, as RabbitMQ reports it."""
@@ -100,6 +104,8 @@ def loss_reason(error: BaseException) -> str:
     """Why an open connection was lost."""
     if isinstance(error, pika_errors.ConnectionClosed):
         return f"{error.reply_code} {error.reply_text}"
+    if isinstance(error, GivenUp):
+        return str(error.args[0])
     text = _words(error)
     if "SSL" in text:  # which is there, as the connection was open
         return "it closed the connection" if "EOF" in text else text

@@ -1,4 +1,4 @@
-"""The eleven places that touch pika's private parts, each pinned by a test."""
+"""The twelve places that touch pika's private parts, each pinned by a test."""
 
 import math
 import struct
@@ -52,6 +52,11 @@ def drop(connection: SelectConnection) -> None:
     """Closes the socket of a connection whose loop has stopped, as the process's end would. Idempotent."""
     if connection._transport is not None:  # type: ignore[attr-defined]  # noqa: SLF001
         connection._transport._sock.close()  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def lose(channel: Channel, reason: Exception) -> None:
+    """Has a channel closed whose connection was dropped, as pika does if it notices a loss itself. Idempotent."""
+    channel._on_close_meta(reason)  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def close_loop(loop: IOLoop) -> None:
