@@ -1,4 +1,4 @@
-"""The twelve places that touch pika's private parts, each pinned by a test."""
+"""The thirteen places that touch pika's private parts, each pinned by a test."""
 
 import math
 import struct
@@ -124,7 +124,7 @@ class QuickConnection(SelectConnection):
     def heard_no_amqp(self) -> bool:
         """Whether the bytes received, all still in the buffer, are not the beginning of RabbitMQ's greeting."""
         begin: bytes = self._frame_buffer[: len(_GREETING)]
-        return not self.bytes_received and begin != _GREETING[: len(begin)]
+        return not self.frames_received and begin != _GREETING[: len(begin)]
 
     def _read_frame(self) -> tuple[int, Frame | None]:
         end = _frame_end(self._frame_buffer, 0)
@@ -132,14 +132,17 @@ class QuickConnection(SelectConnection):
         return (end, frame) if frame else super()._read_frame()  # type: ignore[misc]
 
     def _on_data_available(self, data_in: bytes) -> None:
+        self.bytes_received += len(data_in)  # The heartbeat checker looks at this; a frame may take long to arrive.
         buffer, start = self._frame_buffer + data_in, 0  # type: ignore[has-type]
         while (end := _frame_end(buffer, start)) and (frame := _message_frame(buffer, start, end)):
             start = end
             self.frames_received += 1
             self._deliver_frame_to_channel(frame)  # type: ignore[attr-defined]
-        self.bytes_received += start  # The heartbeat checker looks at this.
         self._frame_buffer = b""
         super()._on_data_available(buffer[start:])  # type: ignore[misc]
+
+    def _trim_frame_buffer(self, byte_count: int) -> None:
+        self._frame_buffer = self._frame_buffer[byte_count:]
 
 
 class Received(spec.BasicProperties):
