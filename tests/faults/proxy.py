@@ -45,6 +45,7 @@ class FaultProxy:
         self._server: asyncio.Server | None = None
         self._budget: tuple[Direction, int] | None = None
         self._loses_farewells = False
+        self._bytes_per_s = 0
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
         self._thread.start()
         self.port = 0
@@ -71,6 +72,10 @@ class FaultProxy:
     def black_hole(self, *directions: Direction) -> None:
         """Lets nothing through any more, in this direction or both, without any sign to the ends."""
         self._do(lambda: self._stop_flowing(directions or BOTH))
+
+    def pace(self, bytes_per_s: int) -> None:
+        """Lets no more through on new connections, in either direction; and little waits on the way."""
+        self._do(lambda: self._limit(bytes_per_s))
 
     def lose_farewells(self) -> None:
         """When the server ends a connection, lets nothing through to clients any more: they do not learn of it."""
@@ -142,6 +147,11 @@ class FaultProxy:
             await _take_turns()
             server.close()
 
+    def _limit(self, bytes_per_s: int) -> None:
+        self._bytes_per_s = bytes_per_s
+        for it in self._server.sockets if self._server is not None else ():
+            it.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _CHUNK)
+
     def _heal(self) -> None:
         self._budget, self._loses_farewells = None, False
         for direction in BOTH:
@@ -205,6 +215,8 @@ class FaultProxy:
             if not data and direction == "to_client" and self._loses_farewells:
                 self._stop_flowing((direction,))
             queue.put_nowait((self._loop.time() + self._delay_s[direction], data))
+            if self._bytes_per_s:
+                await asyncio.sleep(len(data) / self._bytes_per_s)
         await sender
 
     async def _send(

@@ -16,7 +16,7 @@ import pika
 import pytest
 from pika.spec import BasicProperties
 from tests.consumers import SETTINGS, Place, channel, new_topic, place, until
-from tests.faults.proxy import FaultProxy
+from tests.faults.proxy import FaultProxy, proxy_to
 from tests.faults.rabbitmq_servers import Leader
 from tests.names import unique
 from tests.streams import cut
@@ -926,6 +926,22 @@ def test_a_queue_that_does_not_confirm_holds_up_no_other(
     sender.close()
 
 
+def test_a_large_reply_on_a_slow_link_is_no_silence(amqp_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes longer than a queue may for its confirm; and so does what waits behind it."""
+    monkeypatch.setattr(reply_channel, "PATIENCE_S", 1.0)
+    name = unique("slow")
+    with channel(amqp_url) as it, proxy_to(amqp_url) as proxy:
+        it.queue_declare(name)
+        proxy.pace(1_000_000)
+        sender = Replies("g", proxy.through(amqp_url), "g/m", heartbeat_s=5)
+        replies = [reply_to(name, size) for size in (2_000_000, 1, 2_000_000)]
+        for reply in replies:
+            sender.send(reply)
+        assert [it.sent.result(20) for it in replies] == [True] * 3
+        assert it.queue_delete(name).method.message_count == len(replies)  # none was sent again
+        sender.close()
+
+
 def test_the_end_of_a_connection_for_replies_is_no_silence(
     private_rabbitmq: servers.OwnRabbitMQ, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1018,8 +1034,8 @@ def test_nothing_in_connecting_leaves_replies_waiting_for_ever(monkeypatch: pyte
     sender.close()
 
 
-def reply_to(queue: str) -> Reply:
-    return Reply.make(BasicProperties(reply_to=queue, correlation_id="c"), b"body", None, None)
+def reply_to(queue: str, size: int = 4) -> Reply:
+    return Reply.make(BasicProperties(reply_to=queue, correlation_id="c"), bytes(size), None, None)
 
 
 async def test_a_reply_with_a_header_that_a_stream_does_not_take_is_refused_for_good(here: Place, replies: str) -> None:

@@ -236,7 +236,9 @@ def test_a_broken_frame_is_left_to_pika() -> None:
             frames_read(kind, [broken])
 
 
-@pytest.mark.parametrize("name", ["_on_data_available", "_read_frame", "_trim_frame_buffer", "_deliver_frame_to_channel"])
+@pytest.mark.parametrize(
+    "name", ["_on_data_available", "_read_frame", "_trim_frame_buffer", "_deliver_frame_to_channel"]
+)
 def test_the_methods_that_we_build_on_are_there(name: str) -> None:
     """If pika renamed one, our override would be dead code without notice."""
     assert callable(getattr(SelectConnection, name))

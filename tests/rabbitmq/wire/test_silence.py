@@ -62,6 +62,17 @@ def test_silence_at_the_farewell(amqp_url: str, wire: FaultProxy) -> None:
     assert time.monotonic() - started < SOON_S
 
 
+def test_a_large_message_on_a_slow_link_is_no_silence(amqp_url: str, wire: FaultProxy) -> None:
+    """It takes longer than any answer may, in each direction. A dead letter that timed out would never get through."""
+    wire.pace(1_000_000)
+    body = b"x" * (TIMEOUT_MS * 2_000)
+    with connected(wire.through(amqp_url), TIMEOUT_MS) as admin, admin.channel("slow") as channel:
+        channel.queue_declare("slow", exclusive=True)
+        channel.confirm_delivery()
+        channel.basic_publish("", "slow", body, mandatory=True)
+        assert next(channel.consume("slow"))[2] == body
+
+
 @pytest.fixture(params=[(Admin, "require_exchange"), (BrokerConnection, "open_channel")], ids=["topic", "channel"])
 def falling_silent(request: pytest.FixtureRequest, wire: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> FaultProxy:
     """Silent from the first call of a method on: when a publisher looks at its topic, or opens its own channel."""

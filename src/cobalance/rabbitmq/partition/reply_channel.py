@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pika.exceptions import ChannelClosedByBroker
 from pika.spec import Basic
 
+from cobalance.rabbitmq.wire.pika_internals import LOOKS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -24,7 +26,7 @@ MOST_UNCONFIRMED = 100
 
 PATIENCE_S = 10.0
 """How long replies wait for a connection; then another member is to answer, which may have one. And how long for their
-confirms, on one that is not blocked; then their queue is silent."""
+confirms, on one that is not blocked, from when RabbitMQ last took any of the oldest; then their queue is silent."""
 
 
 class OnAnswer(Protocol):
@@ -34,7 +36,7 @@ class OnAnswer(Protocol):
 class ReplyChannel:
     """A channel with at most so many replies under way, opened for the first of them, and for the next one after its end.
 
-    When one is unconfirmed for `PATIENCE_S` while RabbitMQ reads, it is closed, and all that is unconfirmed is handed to
+    When one is unconfirmed for `PATIENCE_S`, and RabbitMQ is not blocked, it is closed, and all that is unconfirmed is handed to
     `on_silence`. I/O thread only.
     """
 
@@ -53,9 +55,10 @@ class ReplyChannel:
         self._channel: Channel | None = None
         self._is_ready = self._is_watched = False
         self._number = 0
-        self._unconfirmed: dict[int, tuple[Reply, float]] = {}  # with when it was sent
+        self._unconfirmed: dict[int, tuple[Reply, float, int]] = {}  # with when it was sent, and up to which byte
         self._returned: set[str] = set()
         self._reads_since = 0.0
+        self._taken = 0  # bytes, when it was looked last
 
     @property
     def is_busy(self) -> bool:
@@ -77,7 +80,7 @@ class ReplyChannel:
         if self._channel is None:
             raise RuntimeError("there is no channel yet: wait for has_room()")
         self._number += 1
-        self._unconfirmed[self._number] = reply, time.monotonic()
+        self._unconfirmed[self._number] = reply, time.monotonic(), self._connection.bytes_sent + len(reply.body)
         try:
             to: Any = reply.to  # pika takes bytes, too
             self._channel.basic_publish("", to, reply.body, reply.properties, mandatory=must_be_routed)
@@ -85,16 +88,16 @@ class ReplyChannel:
             del self._unconfirmed[self._number]
             self._number -= 1
             raise
-        self._watch(PATIENCE_S)
+        self._watch(PATIENCE_S / LOOKS)
 
     def wait_anew(self) -> None:
-        """RabbitMQ reads again."""
+        """RabbitMQ reads."""
         self._reads_since = time.monotonic()
 
     def reset(self) -> list[Reply]:
         """The channel is gone, or not to be used any more. Returns what is unconfirmed."""
-        unconfirmed, self._unconfirmed = [it for it, _ in self._unconfirmed.values()], {}
-        self._channel, self._is_ready, self._is_watched = None, False, False
+        unconfirmed, self._unconfirmed = [it for it, _, _ in self._unconfirmed.values()], {}
+        self._channel, self._is_ready, self._is_watched, self._taken = None, False, False, 0
         self._returned.clear()
         return unconfirmed
 
@@ -121,7 +124,7 @@ class ReplyChannel:
         tag, refused = frame.method.delivery_tag, isinstance(frame.method, Basic.Nack)
         numbers = [it for it in self._unconfirmed if it <= tag] if frame.method.multiple else [tag]
         for number in numbers:
-            reply, _ = self._unconfirmed.pop(number)
+            reply, _, _ = self._unconfirmed.pop(number)
             routed = reply.mark not in self._returned
             self._returned.discard(reply.mark)
             self._on_answer(reply, refused=refused, routed=routed)
@@ -144,12 +147,13 @@ class ReplyChannel:
         self._is_watched = False
         if not self._unconfirmed:
             return
-        if self._connection.blocked:
+        _, sent_at, end = next(iter(self._unconfirmed.values()))
+        before, self._taken = self._taken, self._connection.bytes_taken
+        if self._connection.blocked or before < min(self._taken, end):
             self.wait_anew()
-        _, sent_at = next(iter(self._unconfirmed.values()))
         left_s = max(sent_at, self._reads_since) + PATIENCE_S - time.monotonic()
         if left_s > 0:
-            self._watch(left_s)
+            self._watch(left_s if self._taken >= end else min(left_s, PATIENCE_S / LOOKS))
             return
         unconfirmed = self.reset()
         channel.close()

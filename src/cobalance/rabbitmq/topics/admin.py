@@ -64,7 +64,8 @@ def connected(
     """A connection for the length of a ``with``; raises if it cannot be made or is lost.
 
     The timeout applies to connecting and then to each answer, so a server that accepts connections and says nothing
-    blocks no one; or, `in_all`, to everything that is asked. No answer is waited for after `give_up_at`, on the
+    blocks no one; it begins again with whatever is sent or received, as a large message may take long. Or, `in_all`, it
+    applies to everything that is asked. No answer is waited for after `give_up_at`, on the
     monotonic clock.
     """
     with our_connection():
@@ -91,7 +92,7 @@ def _connected(url: str, timeout_ms: int, give_up_at: float) -> Iterator[Admin]:
         ) from None
     finally:
         if connection.is_open:
-            connection.patience_s, connection.give_up_at = min(connection.patience_s, FAREWELL_S), math.inf
+            connection.give_up_at = time.monotonic() + min(connection.patience_s, FAREWELL_S)
             with suppress(pika_errors.AMQPError):  # an unanswered close does not undo anything
                 connection.close()
         connection.free()

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from pika import SelectConnection, URLParameters
+from pika import URLParameters
 from pika import exceptions as pika_errors
 from pika.adapters.select_connection import IOLoop
 from pika.channel import Channel
@@ -80,7 +80,7 @@ class BrokerConnection:
         self._jobs: deque[Job] = deque()
         self._waking = False
         self._loop: IOLoop | None = None  # None unless the connection is open.
-        self._pika: SelectConnection | None = None
+        self._pika: QuickConnection | None = None
         self._thread: ServiceThread | None = None
         self.locks: set[str] = set()
         """The lock queues that it holds, or has asked for. I/O thread only."""
@@ -108,6 +108,16 @@ class BrokerConnection:
         """Whether RabbitMQ cannot have given this connection up yet; see :mod:`cobalance.rabbitmq.wire.proof`."""
         proof = self._proof
         return proof is not None and proof.holds
+
+    @property
+    def bytes_sent(self) -> int:
+        """How many bytes were given to it to send. I/O thread only."""
+        return 0 if self._pika is None else self._pika.bytes_sent
+
+    @property
+    def bytes_taken(self) -> int:
+        """How many of them have arrived, as far as the system says. I/O thread only."""
+        return 0 if self._pika is None else self._pika.bytes_sent - self._pika.unsent
 
     @property
     def channels_allowed(self) -> int | None:

@@ -1,11 +1,12 @@
 """The thirteen places that touch pika's private parts, each pinned by a test."""
 
 import math
+import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from pika import BlockingConnection, SelectConnection, URLParameters, spec
@@ -13,7 +14,14 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.adapters.select_connection import IOLoop
 from pika.channel import Channel
 from pika.exceptions import StreamLostError
-from pika.frame import Body, Frame, Header, Method
+from pika.frame import Body, Frame, Header, Heartbeat, Method
+
+with suppress(ImportError):  # on Windows
+    import fcntl
+    import termios
+
+LOOKS = 20
+"""So often in a time that anything may take it is looked whether there is progress."""
 
 
 def bare_close(channel: Channel) -> None:
@@ -81,7 +89,8 @@ def host_resolved_by(thread: threading.Thread) -> object:
 
 
 class PatientConnection(BlockingConnection):
-    """A BlockingConnection that ends if an answer takes longer than `patience_s`; pika waits two heartbeats or more.
+    """A BlockingConnection that ends if, while an answer is waited for, nothing but heartbeats has come or gone for
+    `patience_s`. So large messages may take their time. pika waits two heartbeats or more for anything.
 
     Messages that cannot be read arrive as :class:`Unreadable`.
     """
@@ -95,13 +104,11 @@ class PatientConnection(BlockingConnection):
         super().__init__(parameters, QuickConnection)  # type: ignore[arg-type]  # which it calls
 
     def _flush_output(self, *waiters: Callable[[], bool]) -> None:
-        loop = self._impl.ioloop
-        left_s = min(self.patience_s, max(0.0, self.give_up_at - time.monotonic()))
-        end = loop.call_later(left_s, self._end)
+        patience = _Patience(self._impl, self.patience_s, self.give_up_at, self._end)
         try:
             super()._flush_output(*waiters)  # type: ignore[misc]
         finally:
-            loop.remove_timeout(end)
+            patience.stop()
 
     def free(self) -> None:
         """Closes what pika leaves open if it loses a connection outside of a call, such as while connecting. Idempotent."""
@@ -112,6 +119,34 @@ class PatientConnection(BlockingConnection):
             self._impl._terminate_stream(StreamLostError("Timeout"))  # noqa: SLF001
 
 
+class _Patience:
+    """Calls `end` at `give_up_at`, or once nothing but heartbeats has come or gone for so long, if that is sooner."""
+
+    def __init__(
+        self, connection: "QuickConnection", patience_s: float, give_up_at: float, end: Callable[[], None]
+    ) -> None:
+        self._connection, self._patience_s, self._give_up_at, self._end = connection, patience_s, give_up_at, end
+        self._since, self._before = time.monotonic(), (connection.content_received, connection.unsent)
+        self._timer = self._look_later()
+
+    def stop(self) -> None:
+        self._connection.ioloop.remove_timeout(self._timer)
+
+    @property
+    def _left_s(self) -> float:
+        return max(0.0, min(self._since + self._patience_s, self._give_up_at) - time.monotonic())
+
+    def _look_later(self) -> Any:
+        return self._connection.ioloop.call_later(min(self._left_s, self._patience_s / LOOKS), self._look)
+
+    def _look(self) -> None:
+        (received, unsent), self._before = self._before, (self._connection.content_received, self._connection.unsent)
+        if self._before[0] > received or self._before[1] < unsent:
+            self._since = time.monotonic()
+        # Ends in the next turn of the loop: a loss in this one takes effect first.
+        self._timer = self._look_later() if self._left_s else self._connection.ioloop.call_later(0, self._end)
+
+
 class QuickConnection(SelectConnection):
     """A SelectConnection that parses deliveries faster, which pays for the hop to the user's event loop.
 
@@ -119,6 +154,15 @@ class QuickConnection(SelectConnection):
     has those of a message. Here message frames are parsed in place and go straight to their channel; from the first
     other frame on, including an incomplete or broken one, the rest of the buffer is left to pika.
     """
+
+    content_received = 0
+    """The bytes received, other than heartbeats, which come alone."""
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes of what is to be sent have not arrived, as far as the system says."""
+        transport = self._transport  # type: ignore[attr-defined]
+        return 0 if transport is None else transport.get_write_buffer_size() + _unacknowledged(transport._sock)  # noqa: SLF001
 
     @property
     def heard_no_amqp(self) -> bool:
@@ -133,6 +177,7 @@ class QuickConnection(SelectConnection):
 
     def _on_data_available(self, data_in: bytes) -> None:
         self.bytes_received += len(data_in)  # The heartbeat checker looks at this; a frame may take long to arrive.
+        self.content_received += 0 if data_in == _HEARTBEAT else len(data_in)
         buffer, start = self._frame_buffer + data_in, 0  # type: ignore[has-type]
         while (end := _frame_end(buffer, start)) and (frame := _message_frame(buffer, start, end)):
             start = end
@@ -143,6 +188,14 @@ class QuickConnection(SelectConnection):
 
     def _trim_frame_buffer(self, byte_count: int) -> None:
         self._frame_buffer = self._frame_buffer[byte_count:]
+
+
+def _unacknowledged(sock: socket.socket) -> int:
+    """The bytes in its send buffer; 0 where a system does not say. They are several MB, and a slow link takes long for them."""
+    try:
+        return int(_LENGTH.unpack(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(_LENGTH.size)))[0])
+    except (NameError, OSError, ValueError):  # Windows; another system; it is closed
+        return 0
 
 
 class Received(spec.BasicProperties):
@@ -161,8 +214,10 @@ class Unreadable(Received):
         self.encoded = encoded
 
 
+_LENGTH = struct.Struct("i")
 _PREFIX = struct.Struct(">BHL")  # frame type, channel, payload size
 _GREETING = bytes([spec.FRAME_METHOD, 0, 0])  # a method frame on channel 0
+_HEARTBEAT = Heartbeat().marshal()
 _BODY_SIZE = struct.Struct(">Q")
 _DELIVER = struct.pack(">HH", *divmod(spec.Basic.Deliver.INDEX, 1 << 16))
 
