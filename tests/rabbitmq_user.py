@@ -19,9 +19,9 @@ class User:
         server.control("add_user", self._name, "secret")
         self.permit()
 
-    def permit(self, *, configure: str = ".*") -> None:
-        """May configure what has such a name, and write and read everything."""
-        self._server.control("set_permissions", self._name, configure, ".*", ".*")
+    def permit(self, *, configure: str = ".*", write: str = ".*", read: str = ".*") -> None:
+        """May configure, write and read what has such a name."""
+        self._server.control("set_permissions", self._name, configure, write, read)
 
     def forbid(self) -> None:
         """Everything."""

@@ -19,10 +19,19 @@ from pika.exceptions import UnroutableError
 from tests.consumers import Place, bodies_in, channel, new_topic, place, until
 from tests.faults.proxy import proxy_to
 from tests.names import unique
+from tests.rabbitmq_user import new_user
 
 from cobalance.backoff import Backoff
 from cobalance.coordinator.client import ResourceRow
-from cobalance.errors import PublishFailed, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, UsageError
+from cobalance.errors import (
+    PermissionMissing,
+    PublishFailed,
+    QueueMissing,
+    TopicInUse,
+    TopicMismatch,
+    TopicMissing,
+    UsageError,
+)
 from cobalance.rabbitmq import (
     Delivery,
     Publisher,
@@ -382,6 +391,24 @@ def test_a_topic_to_which_others_have_bound_a_queue_is_not_grown(
         grown = grow_topic(url, topic.name, 3, management_url=api)
         partition = publisher.publish("key", b"y").result()
         assert bodies_in(url, grown.queue_names[partition]) == ["y"]
+
+
+def test_a_topic_is_not_grown_by_who_may_not_bind_or_publish(private_rabbitmq: OwnRabbitMQ) -> None:
+    """It is as it was: half a growth would hold up publishers, and nothing but another growth would end that."""
+    with new_topic(private_rabbitmq.url, 2) as topic, new_user(private_rabbitmq) as user:
+        for lacking in (
+            {"read": f"^(?!{topic.name}$).*"},
+            {"write": f"^{topic.name}$"},
+            {"write": f"^(?!{topic.name}$).*"},
+            {"write": f"^(?!{topic.name}.v2-).*"},
+        ):
+            user.permit(**lacking)
+            with pytest.raises(PermissionMissing, match="write and read on its exchange"):
+                grow_topic(user.url, topic.name, 3)
+            with connected(private_rabbitmq.url) as admin:
+                assert not admin.exists(f"{topic.name}.v2-0")
+        user.permit()
+        assert grow_topic(user.url, topic.name, 3).partitions == 3
 
 
 def test_a_grown_topic_is_listed_once(topic: Topic, amqp_url: str, rabbitmq_server: RabbitMQServer) -> None:

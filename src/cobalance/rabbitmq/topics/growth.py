@@ -42,7 +42,7 @@ from pika import BasicProperties
 from pika import exceptions as pika_errors
 from pika.adapters.blocking_connection import BlockingChannel
 
-from cobalance.errors import TopicMismatch, UsageError, counted
+from cobalance.errors import PermissionMissing, TopicMismatch, UsageError, counted
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.topics.admin import Admin, connected
@@ -60,12 +60,13 @@ def grow_topic(url: str, name: str, partitions: int, *, management_url: str | No
     """Adds partitions to a topic, keeping order; returns the topic as it is then.
 
     Asking for the current number changes nothing. Give the management API's URL if others may have bound queues to the
-    topic's exchange: then such a queue is seen before it is given a message. Needs the permission to publish to the topic.
+    topic's exchange: then such a queue is seen before it is given a message. Needs the permissions to create the topic, and to publish to it.
 
     Raises:
         TopicMissing: there is no such topic.
         TopicMismatch: it has more partitions.
         TopicInUse: another process is changing it.
+        PermissionMissing: the user may not bind its queues, or not publish to it. It is as it was.
         UsageError: it consists of streams; or it has queue sets, an alternate exchange, or other queues bound to its
             exchange, so that publishers would not notice. It is as it was.
     """
@@ -77,6 +78,7 @@ def grow_topic(url: str, name: str, partitions: int, *, management_url: str | No
         _check(old, new)
         refuse_sets(admin, name)
         admin.refuse_more_partitions(new)
+        _require_permissions(admin, old, new)
         _refuse_alternate(admin, name)
         if management_url is not None:
             _refuse_others(bindings_of(url, name, management_url), old)
@@ -125,6 +127,22 @@ def _is_routed(channel: BlockingChannel, exchange: str, routing_key: str) -> boo
     except pika_errors.NackError:  # it came to one that is full
         pass
     return True
+
+
+def _require_permissions(admin: Admin, old: Topic, new: Topic) -> None:
+    """Raises PermissionMissing before anything is changed: removes bindings that do not exist, as of a random key."""
+    key = f"cobalance.probe.{uuid.uuid4().hex}"
+    try:
+        with admin.channel(old.name) as channel:
+            channel.confirm_delivery()
+            channel.basic_publish(old.name, key, b"", PROBE)
+            for queue in (*old.queue_names, *new.queue_names):
+                channel.queue_unbind(queue, old.name, key)
+    except PermissionMissing:
+        raise PermissionMissing(
+            f"Topic {old.name!r} at {admin.place} cannot be grown by this user. That needs the permissions write and read on its exchange, "
+            f"{old.name!r}, and write on its queues, {old.prefix}-* and {new.prefix}-*, besides configure on all of them. Nothing was changed."
+        ) from None
 
 
 def _refuse_alternate(admin: Admin, name: str) -> None:
