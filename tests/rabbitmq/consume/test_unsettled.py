@@ -98,7 +98,8 @@ async def test_a_partition_that_is_kept_after_all_goes_on(here: Place, kind: str
             await it.gather(here, topic)
             async with asked_back(here, topic, it.member) as asked:
                 here.publish(asked, 4, 5)
-                await until(lambda: it.member._workers[asked].in_flight.messages == 6)
+                worker = it.member._workers[asked]
+                await until(lambda: worker.in_flight is not None and worker.in_flight.messages == 6)
             for name in topic.queue_names:
                 here.publish(name, *range(4 if name != asked else 6, 10))
             await until(lambda: it.settled == dict.fromkeys(topic.queue_names, 10))

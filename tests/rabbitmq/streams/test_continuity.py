@@ -11,9 +11,17 @@ from cobalance.errors import ChannelLost, MessageUnreadable, OffsetUnknown, Perm
 from cobalance.rabbitmq.partition import actions as act
 from cobalance.rabbitmq.partition.actions import ADMIT, PASS_OVER, Timer
 from cobalance.rabbitmq.streams import continuity
-from cobalance.rabbitmq.streams.continuity import Answer, Ask, Continuity, GapJudged, LeftBehind, MeetGap, Question
+from cobalance.rabbitmq.streams.continuity import (
+    Answer,
+    Ask,
+    Continuity,
+    GapJudged,
+    LeftBehind,
+    MeetGap,
+    Question,
+    Undelivered,
+)
 from cobalance.rabbitmq.streams.position import BEFORE_FIRST
-from cobalance.rabbitmq.streams.probe import Undelivered
 from proof.partitions.stream_walk import read_on
 
 UNREADABLE = MessageUnreadable("headers")
@@ -210,7 +218,7 @@ def test_a_consumer_that_brings_nothing_for_half_a_minute_is_replaced(look: tupl
     (verdict,) = doubt(it, *look)
     assert isinstance(verdict, act.GiveUp)
     assert isinstance(verdict.error, ChannelLost)
-    assert "no message at offset 150" in str(verdict.error)
+    assert "No message of stream 's' at offset 150" in str(verdict.error)
 
 
 def test_a_stream_with_nothing_but_stored_offsets_is_waited_for() -> None:

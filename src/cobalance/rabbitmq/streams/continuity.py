@@ -20,13 +20,11 @@ from typing import Any
 import attrs
 
 from cobalance.backoff import Backoff
-from cobalance.errors import ChannelLost, CobalanceError, MessageUnreadable, OffsetUnknown
+from cobalance.errors import ChannelLost, CobalanceError, MessageUnreadable, OffsetUnknown, counted
 from cobalance.rabbitmq.partition import actions as act
 from cobalance.rabbitmq.partition.actions import ADMIT, NOTHING, PASS_OVER, Timer
 from cobalance.rabbitmq.partition.refusals import BACKOFF_MS
 from cobalance.rabbitmq.streams.position import BEFORE_FIRST, Position
-from cobalance.rabbitmq.streams.probe import Undelivered
-from cobalance.rabbitmq.wire.failures import channel_lost
 
 SUSPICIOUS_MS = 1_000.0
 """The message at the position normally comes within milliseconds; after this long, the stream is examined."""
@@ -113,6 +111,17 @@ class Jump:
     """The answer to SINCE."""
     question: Ask | None = None
     failures: int = 0
+
+
+class Undelivered(ChannelLost):
+    """RabbitMQ is slow; or there is no message, only offsets that clients of the stream protocol have stored."""
+
+    def __init__(self, stream: str, count: int) -> None:
+        super().__init__(
+            f"RabbitMQ delivers nothing of stream {stream!r}, though it counts {counted(count, 'message')} in it."
+        )
+        self.count = count
+        """At most the offset of the next message."""
 
 
 class Continuity:
@@ -289,7 +298,8 @@ class Continuity:
         self._doubts += 1
         if self._doubts < LOOKS:
             return (act.SetTimer(Timer.DOUBT, DOUBT_MS),)
-        return (act.GiveUp(channel_lost(self._stream, f"no message at offset {self._after} or behind it has come")),)
+        words = f"No message of stream {self._stream!r} at offset {self._after} or behind it has come for long: a new consumer looks whether it is still the one that was read."
+        return (act.GiveUp(ChannelLost(words)),)
 
     def _say_it_lags(self) -> Verdicts:
         if self._warned_of_lag:

@@ -10,7 +10,8 @@ from datetime import datetime
 
 import attrs
 
-from cobalance.rabbitmq.streams.probe import Undelivered, first_offset, last_offset, offset_at, offset_since
+from cobalance.rabbitmq.streams.continuity import Undelivered
+from cobalance.rabbitmq.streams.probe import first_offset, last_offset, offset_at, offset_since
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 

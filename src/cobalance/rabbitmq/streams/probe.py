@@ -12,7 +12,7 @@ from typing import Any
 from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
 
-from cobalance.errors import ChannelLost, counted
+from cobalance.rabbitmq.streams.continuity import Undelivered
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.containment import contained, failure_of, unreadable
 from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost
@@ -28,17 +28,6 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 
 WINDOW = 500
 """The prefetch while looking for the end of a chunk."""
-
-
-class Undelivered(ChannelLost):
-    """RabbitMQ is slow; or there is no message, only offsets that clients of the stream protocol have stored."""
-
-    def __init__(self, stream: str, count: int) -> None:
-        super().__init__(
-            str(channel_lost(stream, f"RabbitMQ delivers nothing of it, though it counts {counted(count, 'message')}"))
-        )
-        self.count = count
-        """At most the offset of the next message."""
 
 
 def first_offset(connection: BrokerConnection, stream: str) -> Future[int | None]:

@@ -4,8 +4,9 @@ from datetime import datetime
 
 from cobalance.errors import OffsetUnknown
 from cobalance.rabbitmq.model.stream_settings import Start
+from cobalance.rabbitmq.streams.continuity import Undelivered
 from cobalance.rabbitmq.streams.position import BEFORE_FIRST
-from cobalance.rabbitmq.streams.probe import Undelivered, first_offset, last_chunk, last_offset, offset_at, offset_since
+from cobalance.rabbitmq.streams.probe import first_offset, last_chunk, last_offset, offset_at, offset_since
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.threads.wakeup import result_of
 
