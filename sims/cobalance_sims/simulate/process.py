@@ -303,12 +303,12 @@ class Process:
         """The latency of a packet."""
         ms = self.network.latency(self.world.random)
         if ms > SLOW_MS:
-            self.troubled_at = self._clock.now + ms
+            self.troubled_at = max(self.troubled_at, self._clock.now + ms)
         return ms
 
     def _time_lost(self) -> int:
         """What a call that is not answered takes."""
-        self.troubled_at = self._clock.now + self._timeout_ms
+        self.troubled_at = max(self.troubled_at, self._clock.now + self._timeout_ms)
         return self._timeout_ms
 
     def _attempt_call(self, request: Request) -> None:

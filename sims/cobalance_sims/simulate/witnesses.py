@@ -139,8 +139,7 @@ class Witness:
         """It has a connection to the broker, once more if this is not the first."""
         if self._connections:
             self._looks_from = self._clock.now + self._process.world.settings.session_timeout_ms
-        self._connections += 1
-        self.connection = f"{self._process.name}-{self._connections}"
+        self._name_connection()
         self._wills.pass_on()
         self._keep_will()
 
@@ -166,8 +165,14 @@ class Witness:
         self._process.run_code(self._vouch, None)
 
     def _keep_again(self, connection: str) -> None:
+        """Under another name, since the old will may be heard late."""
         if connection == self.connection:
+            self._name_connection()
             self._keep_will()
+
+    def _name_connection(self) -> None:
+        self._connections += 1
+        self.connection = f"{self._process.name}-{self._connections}"
 
     def _keep_will(self) -> None:
         if self._member and self.connection:

@@ -219,9 +219,12 @@ class LastWill:
             raise Unreachable("the connection was lost")
         try:
             ready.result(PATIENCE_S)
-        except pika_errors.AMQPConnectionError as error:  # not of this channel alone
+        except (
+            pika_errors.AMQPConnectionError,
+            TimeoutError,
+        ) as error:  # not of this channel alone, or the link is busy
             raise Unreachable(loss_reason(error)) from None
-        except (pika_errors.AMQPError, TimeoutError) as error:
+        except pika_errors.AMQPError as error:
             raise channel_lost(queue, loss_reason(error)) from None
 
     # Everything below runs on the I/O thread.
@@ -292,8 +295,10 @@ class LastWill:
         if self._channel is channel:
             self._channel = self._held = None
             self._on_kept(None)
-            if not self._is_over:
-                self._connection.call_later(AGAIN_MS, self.keep)
+            if (
+                not self._is_over
+            ):  # the old will may be heard late, and is of a connection that nobody vouches for any more
+                self._connection.call_later(AGAIN_MS, partial(self.keep, connection=uuid.uuid4().hex))
 
     def _delete(self) -> None:
         channel, self._channel = self._channel, None
