@@ -255,7 +255,12 @@ def _deaths(queue: str, delivery: Delivery) -> list[Any]:
     message last, its first entry says from where, and no header of a publisher does.
     """
     deaths = delivery.headers.get(DEATHS)
-    earlier = [it for it in deaths if isinstance(it, dict) and can_hold(it)] if isinstance(deaths, list) else []
+    # RabbitMQ loses a message that dies once more with a count that is no number.
+    earlier = [
+        it
+        for it in (deaths if isinstance(deaths, list) else [])
+        if isinstance(it, dict) and can_hold(it) and as_number(it.get("count", 0)) is not None
+    ]
     same = [it for it in earlier if (it.get("queue"), it.get("reason")) == (queue, "rejected")]
     before = as_number(same[0].get("count")) if same else None
     this = {
