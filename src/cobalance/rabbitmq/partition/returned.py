@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -32,7 +33,7 @@ one message more than had come back, and a crash of its successor would then spo
 """
 
 WITHIN_MS = 2_000
-"""A queue that stands still keeps no handover waiting for longer."""
+"""A queue that sends nothing for so long keeps no handover waiting for longer."""
 
 
 @attrs.define
@@ -67,7 +68,7 @@ class Returned:
         """Calls `then` when everything that came back was sent here. So many were acknowledged, and no more will be."""
         if self._then is None:
             self._then, self._due = then, self._prefetch + acknowledged
-            self._call_later(WITHIN_MS, self._give_up)
+            self._give_up_later()
             self._look()
 
     def _look(self) -> None:
@@ -113,10 +114,16 @@ class Returned:
     def _tag_of(self, consumer: int) -> str:
         return self._tag if consumer == 1 else f"{self._tag}.{consumer:06}"
 
-    def _give_up(self) -> None:
+    def _give_up_later(self) -> None:
+        self._call_later(WITHIN_MS, partial(self._give_up, self._received))
+
+    def _give_up(self, had_received: int) -> None:
+        if self._then is not None and self._channel.is_open and self._received > had_received:
+            self._give_up_later()  # large messages take their time; the deadline of the handover bounds it
+            return
         if self._then is not None and self._channel.is_open:
             log.warning(
-                "queue %s did not send all it had got back before within %d ms, and may send it out of order: was prefetch larger before?",
+                "queue %s has sent nothing for %d ms of all that it had got back before, and may send it out of order: was prefetch larger before?",
                 *(self._queue, WITHIN_MS),
             )
         self._finish()
