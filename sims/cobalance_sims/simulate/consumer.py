@@ -48,7 +48,8 @@ class SimulatedPartition(SimulatedTenure):
         self._told_busy = False
         self._progress = Progress(0, 0)
         self._is_void = False
-        """Its channel is gone; there is another once the handler has ended."""
+        """Its channel is gone; there is another once the handler has ended, and the connection is back."""
+        self._back_at = 0
         wait_ms = max(0, from_ms - process.world.now)
         self.channel = SimulatedChannel(self, self.time(broker.ways.tell_ms) + wait_ms)
 

@@ -79,9 +79,7 @@ class GroupMetrics(Collector):
                 observed = self._observe()
             except ServerError:
                 observed = None
-        is_up = GaugeMetricFamily(
-            "cobalance_up", "Whether Redis could be asked at this scrape, of some group at least."
-        )
+        is_up = GaugeMetricFamily("cobalance_up", "Whether Redis could be asked at this scrape which groups there are.")
         is_up.add_metric([], 0 if observed is None else 1)
         yield is_up
         if observed is not None:

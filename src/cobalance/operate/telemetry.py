@@ -95,6 +95,8 @@ class Telemetry:
         at = topic, connection.name, connection.host
         place, here = self._publishing.get(at), context.get_current()
         if place is None:
+            if len(self._publishing) >= MOST_KNOWN:
+                self._publishing.clear()
             client = Client.of(connection)
             place = self._publishing[at] = _Topic.of(topic, client, self._metrics.series(None, topic))
         given = context_in(headers, here) if headers else None

@@ -243,11 +243,16 @@ async def test_a_channel_that_is_lost_alone_is_opened_again(village: Village, mo
     a, b = village.process(), village.process()
     await village.keep(a, "a.1")
     await village.keep(b, "b.1")
-    lost = a.will._channel
+    lost, kept = a.will._channel, queue.SimpleQueue[str | None]()
     assert lost is not None
+    a.will._on_kept = kept.put
     a.connection.submit(lost.close)
     assert b.heard.get(timeout=PATIENCE_S) == "a.1"
     await village.wait_kept("a.1", times=2)
+    assert kept.get(timeout=PATIENCE_S) is None
+    assert kept.get(timeout=PATIENCE_S) not in (None, "amqp"), (
+        "the old will may be heard late: it is of no connection now"
+    )
     a.die()
     assert b.heard.get(timeout=PATIENCE_S) == "a.1"
 

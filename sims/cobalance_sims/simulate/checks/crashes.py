@@ -29,7 +29,7 @@ class S2Crashed(Check):
             return
         self.world.reached.count("crash seen at once")
         process = self.world.of_member(entry.member)
-        if process is None or not process.alive or process.witness is None:
+        if process is None or process.witness is None or process.witness.taken_for_dead != entry.member:
             return
         now = self.world.now
         if process.listens or now - process.heard_at < ROW_MS:

@@ -16,9 +16,9 @@ class M1(Check):
     """Within a partition no message is skipped, reordered or lost.
 
     On one channel, messages are handled one after the other without a gap. A new tenure, or one that has lost its
-    connection and has another, may begin with messages that
-    were handled before and never acknowledged, but never after a message nobody has seen, and never with one that was
-    acknowledged at the broker. When churn has stopped, everything published is acknowledged.
+    connection and has another, may begin with messages that were handled before and never acknowledged, but never after
+    a message nobody has seen, and never with one that was acknowledged at the broker. When churn has stopped, everything
+    published is acknowledged.
     """
 
     promise = "M1"

@@ -25,9 +25,9 @@ _MOVED = frozenset({"revoking", "removing", "cancelled", "granted", "forced"})
 class S6Returns(Check):
     """Nothing else is interrupted.
 
-    A leaving member starts nothing, goes on with nothing, has stopped everything first, and hands it over unless it is kept for the rejoin
-    grace. A member with an instance id that falls silent is kept for the rejoin grace, and on its return it inherits
-    everything that was kept; in eager mode that is dealt with the rest.
+    A leaving member starts nothing, goes on with nothing, has stopped everything first, and hands it over unless it is
+    kept for the rejoin grace. A member with an instance id that falls silent is kept for the rejoin grace, and on its
+    return it inherits everything that was kept; in eager mode that is dealt with the rest.
 
     A resource given up unfinished does not return to the member that gave it up while others could have it. From the
     second time in a row nothing moves for it (unless that member lacked RabbitMQ, or gave up a role). A lower version

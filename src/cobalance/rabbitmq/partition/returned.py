@@ -118,10 +118,11 @@ class Returned:
         self._call_later(WITHIN_MS, partial(self._give_up, self._received))
 
     def _give_up(self, had_received: int) -> None:
-        if self._then is not None and self._channel.is_open and self._received > had_received:
+        is_awaited = self._then is not None and self._channel.is_open
+        if is_awaited and self._received > had_received:
             self._give_up_later()  # large messages take their time; the deadline of the handover bounds it
             return
-        if self._then is not None and self._channel.is_open:
+        if is_awaited:
             log.warning(
                 "queue %s has sent nothing for %d ms of all that it had got back before, and may send it out of order: was prefetch larger before?",
                 *(self._queue, WITHIN_MS),

@@ -92,7 +92,9 @@ def split_url(url: str) -> SplitResult:
 
 
 def host_of(url: str) -> str:
-    """The host's name or address; "" if the URL names several."""
+    """The host's name or address; "" if the URL names several, or a broker in memory, which it would start."""
+    if is_memory(url):
+        return ""
     urls = single_urls(url)
     return (split_url(urls[0]).hostname or "localhost") if len(urls) == 1 else ""
 
