@@ -2,7 +2,7 @@
 
 import os
 import signal
-import threading
+from contextlib import suppress
 
 from cobalance import BlockingConsumerGroup, Delivery, Topic, create_topic
 
@@ -10,18 +10,16 @@ AMQP_URL = os.environ.get("COBALANCE_AMQP_URL", "amqp://localhost")
 REDIS_URL = os.environ.get("COBALANCE_REDIS_URL", "redis://localhost")
 TOPIC = Topic("blocking-orders", partitions=4)
 
-asked_to_stop = threading.Event()
-
 
 def handle(delivery: Delivery) -> None:
     """Runs in a thread of the partition's own."""
     print(f"{delivery.queue} {delivery.body.decode()}\n", end="", flush=True)  # in one piece: other threads print, too
 
 
-for number in (signal.SIGTERM, signal.SIGINT):
-    signal.signal(number, lambda *_: asked_to_stop.set())
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 create_topic(AMQP_URL, TOPIC)
 group = BlockingConsumerGroup("blocking", TOPIC, handle, amqp_url=AMQP_URL, redis_url=REDIS_URL)
-group.start()
-asked_to_stop.wait()
+with suppress(KeyboardInterrupt):
+    group.start()
+    group.wait_left()  # the program's own work would be here
 group.stop()

@@ -175,15 +175,20 @@ class Late(Exception):
     """Raised by a program's signal handler."""
 
 
-@pytest.fixture
-def interrupt() -> Iterator[Callable[[], None]]:
-    """Raises :class:`Late` in the main thread, that of the tests, wherever it is."""
+@pytest.fixture(params=["the wait is interrupted", "the wait goes on"])
+def interrupt(request: pytest.FixtureRequest) -> Iterator[Callable[[], None]]:
+    """Raises :class:`Late` in the main thread, that of the tests, wherever it is. A signal that another thread takes
+    interrupts no wait there, as one does not that arrives just before.
+    """
 
     def late(*_: object) -> None:
         raise Late
 
     before, main = signal.signal(signal.SIGUSR1, late), threading.get_ident()
-    yield lambda: signal.pthread_kill(main, signal.SIGUSR1)
+    if request.param == "the wait is interrupted":
+        yield lambda: signal.pthread_kill(main, signal.SIGUSR1)
+    else:
+        yield lambda: signal.raise_signal(signal.SIGUSR1)
     signal.signal(signal.SIGUSR1, before)
 
 

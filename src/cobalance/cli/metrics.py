@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 from contextlib import suppress
 from typing import Annotated
 
@@ -20,6 +19,7 @@ from cobalance.operate.http_listener import LOCALHOST, HttpListener
 from cobalance.operate.lag_page import lag_pages
 from cobalance.operate.metrics_page import metrics_pages
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
+from cobalance.threads.gate import Gate
 
 PORT = 9464
 
@@ -46,7 +46,7 @@ def metrics(
     metrics of their own; see `consume --metrics`. Autoscalers read what a group has left to do at
     /api/v1/groups/GROUP/lag, and how many members it should have at /api/v1/groups/GROUP/desired-members.
     """
-    registry, asked_to_stop = CollectorRegistry(auto_describe=False), threading.Event()
+    registry, asked_to_stop = CollectorRegistry(auto_describe=False), Gate()
     with redis.admin(amqp_url, management_url) as admin:
         groups = admin.metrics(*names, partitions=partitions)
         registry.register(groups)
@@ -55,7 +55,7 @@ def metrics(
         find = lambda path: lag(path) or desired(path)  # noqa: E731
         with HttpListener(pages, find_page=find, host=host, port=port, hosts=host_name) as listener:
             with suppress(ValueError):  # tests run commands in other threads
-                signal.signal(signal.SIGTERM, lambda *_: asked_to_stop.set())
+                signal.signal(signal.SIGTERM, lambda *_: asked_to_stop.open())
             remark(f"metrics at http://{host}:{listener.port}/metrics")
             with until_interrupted():
                 try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +13,7 @@ from rich.console import Console
 from cobalance.admin import GroupAdmin
 from cobalance.dashboard.server import DashboardServer
 from cobalance.servers import Servers
+from cobalance.threads.gate import Gate
 
 
 @contextmanager
@@ -30,4 +30,4 @@ def shown_in_a_browser(servers: Servers, group: str, console: Console) -> Iterat
         yield
         console.print("The dashboard shows all of it until Ctrl-C.")
         with suppress(KeyboardInterrupt):  # the demo has come to its end
-            threading.Event().wait()
+            Gate().wait()

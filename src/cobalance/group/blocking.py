@@ -16,6 +16,7 @@ from cobalance.group.own_code import ContainedExit, as_raised
 from cobalance.group.stay import ONCE, not_entered
 from cobalance.group.tenure import Tenure
 from cobalance.threads.cancellation import is_cancellation
+from cobalance.threads.gate import ended
 from cobalance.threads.portal import EventLoopThread, within
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class BlockingMembership:
                 self._open(stack)
                 entering = self._event_loop.begin(self._group.start)
                 self._started = True
-            entering.result()
+            ended(entering).result()
             stack.pop_all()
 
     def stop(self) -> None:
@@ -203,6 +204,9 @@ class BlockingMembership:
 
     def wait_left(self, timeout: float | None = None) -> None:
         """Returns when the membership is over, even if an exception ended it.
+
+        A signal handler may end the wait by raising, within half a second. An ``Event`` that it sets is no substitute: a
+        signal that arrives just before ``Event.wait`` waits does not interrupt it.
 
         Raises:
             TimeoutError: it is not over in time (seconds).

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from types import FrameType
 
 from cobalance.servers import Servers, ServerUnavailable, running
@@ -51,7 +52,7 @@ def _keep(servers: Servers) -> int:
         sys.stdout.write(f"{name}={url}\n")
     sys.stdout.flush()
     while True:
-        signal.pause()
+        time.sleep(1)  # not one pause: a signal just before it would not end it
 
 
 def _end(number: int, _: FrameType | None) -> None:

@@ -1,22 +1,29 @@
-"""Waits that a signal handler may interrupt by raising.
+"""Waits that a signal handler may interrupt.
 
 Whoever waits for a future, an event or a condition of the standard library locks it for a moment. Interrupted just then
-it stays locked, and the thread that is to set it waits for ever. Here the waiting thread uses only operations that are
-either done or not when a handler runs, of which none has to be undone.
+by an exception it stays locked, and the thread that is to set it waits for ever. With a :class:`Gate` the waiting thread
+uses only operations that are either done or not when a handler runs, of which none has to be undone.
+
+A signal that arrives just as a thread begins to wait does not interrupt it: Python runs the handler once the wait has
+ended. So none here lasts longer than ``LOOK_S``; then the next one begins.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import NoReturn, TypeVar
 
 from cobalance.threads.log_lines import ServiceThread
 
 T = TypeVar("T")
+
+LOOK_S = 0.5
 
 
 class Gate:
@@ -45,7 +52,21 @@ class Gate:
         parked = Lock()
         parked.acquire()
         self._parked.append(parked)
-        return self.is_open or parked.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s))
+        give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self.is_open:
+            left_s = LOOK_S if give_up_at is None else min(LOOK_S, give_up_at - time.monotonic())
+            if left_s <= 0:
+                return False
+            parked.acquire(timeout=left_s)
+        return True
+
+
+def ended(future: Future[T]) -> Future[T]:
+    """The future once it is done, however long that takes."""
+    gate = Gate()
+    future.add_done_callback(lambda _: gate.open())
+    gate.wait()
+    return future
 
 
 def shielded(call: Callable[[], T]) -> T:
@@ -58,7 +79,12 @@ def shielded(call: Callable[[], T]) -> T:
         if thread.ident is not None:  # a handler's
             raise
         return call()  # the system gives no thread
-    return answer.get()()
+    while True:
+        try:
+            result = answer.get(timeout=LOOK_S)
+        except Empty:
+            continue
+        return result()
 
 
 def _carry_out(call: Callable[[], T], answer: SimpleQueue[Callable[[], T]]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 import anyio
 from anyio.from_thread import BlockingPortal
 
-from cobalance.threads.gate import Gate
+from cobalance.threads.gate import Gate, ended
 from cobalance.threads.log_lines import ServiceThread
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class EventLoopThread:
         """
         call = _Call(function, *args)
         try:
-            return self.begin(call.run).result()
+            return ended(self.begin(call.run)).result()
         except CancelledError:
             self._thread.join()
         except BaseException:

@@ -67,6 +67,7 @@ from cobalance.rabbitmq.wire.address import check_amqp_url, single_urls
 from cobalance.rabbitmq.wire.failures import connect_failure
 from cobalance.rabbitmq.wire.parameters import connection_parameters
 from cobalance.rabbitmq.wire.pika_internals import calling_back
+from cobalance.threads.gate import ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -315,7 +316,7 @@ class GroupConnection:
     def _give_up(self, membership: BackgroundMembership) -> None:
         self._lanes.give_up()
         try:
-            membership.over.result()
+            ended(membership.over).result()
         finally:
             self._forget()
 
@@ -424,7 +425,7 @@ class GroupConnection:
         self._process = os.getpid()
         atexit.register(self._at_exit)
         self._membership.start()
-        failure = self._membership.entered.exception()
+        failure = ended(self._membership.entered).exception()
         if failure is not None:
             self._cancelled.update(self._consumers)
             self._forget()
