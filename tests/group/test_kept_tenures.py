@@ -41,13 +41,14 @@ class Counting:
 
     def __init__(self) -> None:
         self.begun: list[tuple[str, int, int | None]] = []
-        self.counts = [0]
+        self.stopped: set[str] = set()
         self.may_return = threading.Event()
 
     def begin(self, tenure: Tenure | BlockingTenure) -> Iterator[int]:
         self.begun.append((tenure.resource, tenure.token, tenure.committed))
         for number in itertools.count((tenure.committed or 0) + 1):
             if not tenure.active:
+                self.stopped.add(tenure.resource)
                 return
             yield number
 
@@ -72,6 +73,7 @@ async def test_work_that_stopped_goes_on_from_its_last_commit() -> None:
             await until(lambda: asked_back(group) is not None)
             asked = asked_back(group)
             assert asked is not None
+            await until(lambda: asked.resource in counting.stopped)
         await until(lambda: asked_back(group) is None)
         assert len(counting.begun) == 2
         counting.may_return.set()
@@ -90,6 +92,7 @@ def test_so_does_work_in_a_thread() -> None:
         anyio.run(until, lambda: len(counting.begun) == 2)
         with BlockingGroup("g", NAMES, **to):  # type: ignore[arg-type]
             anyio.run(until, lambda: asked_back(group) is not None)
+            anyio.run(until, lambda: len(counting.stopped) == 1)
         anyio.run(until, lambda: asked_back(group) is None)
         counting.may_return.set()
         anyio.run(until, lambda: len(counting.begun) == 3)

@@ -232,6 +232,7 @@ async def test_the_handover_to_a_member_and_from_it(here: Place, topic: Topic, r
             }
             (_, _, again) = await recorded.wait("assign", 3)
             assert attributes(again)["cobalance.token"] == tenure.token
+        await recorded.wait("assign", 4)  # the first has it back
     assert len(recorded.spans("revoke")) == 4  # by leaving, too
 
 
