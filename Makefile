@@ -31,7 +31,7 @@ unit: .venv/.up-to-date ## the quick tests, without servers
 test: .venv/.up-to-date ## the tests, with servers of their own
 	$(PYTHON) -m pytest $(SPREAD) $(ARGS)
 
-# More of what `make test` looks at: other Luas, more examples, seeds and stories.
+# More of what `make test` looks at: trio, other Luas, more examples, seeds and stories.
 thorough: .venv/.up-to-date ## the long forms of quick tests, which CI runs, too
 	$(PYTHON) -m pytest $(SPREAD) -m 'thorough and not campaign' $(ARGS)
 

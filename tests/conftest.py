@@ -24,6 +24,12 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs what is marked `both_loops` on asyncio, and for `make thorough` on trio."""
+    if "anyio_backend" in metafunc.fixturenames and metafunc.definition.get_closest_marker("both_loops"):
+        metafunc.parametrize("anyio_backend", ["asyncio", pytest.param("trio", marks=pytest.mark.thorough)])
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A test that is skipped has failed."""
@@ -86,6 +92,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             servers.private_rabbitmq().close()
         if "chromium" in needed:
             find_chromium()
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """One event loop, unless a test is marked `both_loops`."""
+    return "asyncio"
 
 
 @pytest.fixture(scope="session")

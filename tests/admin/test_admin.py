@@ -29,11 +29,6 @@ NAMES = ("films", "photos", "songs", "texts")
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def admin(redis_url: str, amqp_url: str) -> Iterator[GroupAdmin]:
     """On the shared servers."""
     with GroupAdmin(redis_url, amqp_url=amqp_url) as made:

@@ -27,11 +27,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def amqp(amqp_url: str) -> Iterator[FaultProxy]:
     """A proxy in front of the shared RabbitMQ."""
     with FaultProxy(urlsplit(amqp_url).port or 0) as proxy:

@@ -44,12 +44,6 @@ pytestmark = pytest.mark.anyio
 SESSION_S = SETTINGS.session_timeout_ms / 1000
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """One event loop: both have passed everything that does not need a fault."""
-    return "asyncio"
-
-
 async def in_thread(*steps: object) -> None:
     """Blocking steps, one after the other."""
     for step in steps:

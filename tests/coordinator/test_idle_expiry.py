@@ -40,11 +40,6 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
             yield nodes.url
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def commit_until_revoked(tenure: Tenure) -> None:
     """Each commit writes, and each write exercises a whole script."""
     done = tenure.committed or 0

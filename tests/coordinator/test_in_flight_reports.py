@@ -25,11 +25,6 @@ pytestmark = pytest.mark.anyio
 NOWHERE = "http://guest:guest@127.0.0.1:9"
 
 
-@pytest.fixture(autouse=True)
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture
 def here(amqp_url: str, redis_url: str) -> Iterator[Place]:
     """A group on real servers."""

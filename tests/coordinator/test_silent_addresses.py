@@ -30,12 +30,6 @@ SETTINGS = GroupSettings(session_timeout_ms=8_000, heartbeat_interval_ms=500, re
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    """Nothing here depends on the event loop."""
-    return "asyncio"
-
-
-@pytest.fixture
 def master() -> Iterator[PrivateRedis]:
     """A cluster's only node."""
     own = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))

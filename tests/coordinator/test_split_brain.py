@@ -40,11 +40,6 @@ CUT_S = 15.0
 CAREFUL = ("--min-replicas-to-write", "1", "--min-replicas-max-lag", str(LAG_S))
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @attrs.frozen
 class BesideTheWire:
     """The Sentinels' master, reached directly: a cut between servers does not affect this connection."""

@@ -22,6 +22,8 @@ from cobalance.dashboard.server import DashboardServer
 from cobalance.errors import UsageError
 from cobalance.servers.ports import free_port
 
+pytestmark = pytest.mark.both_loops
+
 PASSWORD = "correct-horse-battery"
 
 

@@ -23,6 +23,8 @@ from cobalance.rabbitmq import Topic, create_topic
 from cobalance.testing import Broker, Churn
 from cobalance.threads.cancellation import is_cancellation
 
+pytestmark = pytest.mark.both_loops
+
 
 class Own(BaseException):
     """A class of the program's own, like gevent's ``Timeout``."""

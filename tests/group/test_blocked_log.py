@@ -47,11 +47,6 @@ def stuck() -> Iterator[Stuck]:
     log.removeHandler(it)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_a_member_cut_off_stops_before_its_successor_begins(redis_admin_url: str, stuck: Stuck) -> None:
     """And both can be left. What they had to say is said when the log goes on."""
     name, working, overlaps = unique("stuck"), set[str](), list[str]()

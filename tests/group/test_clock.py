@@ -24,11 +24,6 @@ WITHIN_S = 10
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture(autouse=True)
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Lid:
     """Closing it for a while stops the clocks that stop in a suspended machine."""
 

@@ -26,6 +26,8 @@ from cobalance import BlockingConsumerGroup, ConsumerGroup, Group, GroupAdmin, G
 from cobalance.errors import MembershipError, OutOfMemory, UsageError
 from cobalance.rabbitmq.dropin.connection import GroupConnection, GroupUnreachable
 
+pytestmark = pytest.mark.both_loops
+
 SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000)
 QUICK = GroupSettings(session_timeout_ms=300, heartbeat_interval_ms=50, revocation_timeout_ms=6_000)
 ANSWERED = GroupSettings(session_timeout_ms=3_000, heartbeat_interval_ms=500, revocation_timeout_ms=6_000)

@@ -16,17 +16,12 @@ from cobalance.group.group import PlainOptions
 from cobalance.group.runner import drain_timed_out
 from cobalance.rabbitmq import create_topic
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 SETTINGS = GroupSettings(session_timeout_ms=1_500, heartbeat_interval_ms=300, revocation_timeout_ms=3_000)
 OWN = MemberSettings(drain_timeout_ms=300)
 WITHIN_S = 20
 FOR_EVER_S = 1_000
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 class Sleeper:

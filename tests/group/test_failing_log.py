@@ -17,14 +17,9 @@ from tests.rabbitmq.wire.test_connection import cut
 
 from cobalance import Delivery, Group, Tenure
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 LOGGERS = ("cobalance", "cobalance.coordinator", "cobalance.group", "cobalance.rabbitmq")
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def broken(*_: Any, **__: Any) -> Any:

@@ -38,11 +38,6 @@ SETTINGS = GroupSettings(
 HOLDER = Path(__file__).parents[1] / "faults" / "holder.py"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Holder:
     def __init__(self, *arguments: str, instance_id: str | None = None) -> None:
         environment = {"COBALANCE_INSTANCE_ID": instance_id} if instance_id else {}

@@ -16,7 +16,7 @@ from cobalance.group.group import Group
 from cobalance.group.tenure import Tenure
 from cobalance.settings import GroupSettings, MemberSettings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 # Six members share one event loop here, and must not be considered dead because they wait for each other.
 UNHURRIED = GroupSettings(
@@ -27,11 +27,6 @@ NAMES = tuple(f"r{number}" for number in range(6))
 WITHIN_S = 30.0
 
 _count = itertools.count()
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture(params=["memory", "redis"])

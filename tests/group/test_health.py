@@ -17,17 +17,12 @@ from cobalance.errors import GroupFailed, Unreachable
 from cobalance.group import health
 from cobalance.settings import GroupSettings, MemberSettings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 SETTINGS = GroupSettings(session_timeout_ms=600, heartbeat_interval_ms=100, revocation_timeout_ms=6_000, gather_ms=0)
 WITHIN_S = 20.0
 
 _count = itertools.count()
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture

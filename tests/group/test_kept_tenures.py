@@ -20,12 +20,7 @@ SETTINGS = GroupSettings(session_timeout_ms=6_000, heartbeat_interval_ms=250, ga
 NAMES = ("r0", "r1")
 WITHIN_S = 30.0
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 
 def options() -> dict[str, object]:

@@ -25,7 +25,7 @@ from cobalance.group.tenure import Tenure
 from cobalance.member.events import Abandoned
 from cobalance.settings import GroupSettings, MemberSettings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 FAST = GroupSettings(
     session_timeout_ms=6_000,
@@ -64,11 +64,6 @@ class Way:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture(params=["memory", "redis"])

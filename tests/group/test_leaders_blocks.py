@@ -20,12 +20,7 @@ from cobalance.settings import GroupSettings
 SETTINGS = GroupSettings(session_timeout_ms=6_000, heartbeat_interval_ms=250, gather_ms=0)
 WITHIN_S = 20.0
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 
 @pytest.fixture

@@ -14,12 +14,7 @@ from cobalance.errors import NotHeld, UsageError
 from cobalance.rabbitmq import Delivery
 from cobalance.rabbitmq.model.batches import Batch
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 
 async def test_a_work_function_sees_that_it_is_paused() -> None:

@@ -13,6 +13,8 @@ from tests.names import unique
 from cobalance import BlockingGroup, Group, GroupSettings
 from cobalance.errors import UsageError
 
+pytestmark = pytest.mark.both_loops
+
 SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000, gather_ms=0)
 WITHIN_S = 10
 

@@ -23,12 +23,6 @@ from cobalance.threads.worker_threads import WorkerThreads
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """On trio, shields are effective."""
-    return "asyncio"
-
-
 class Blocking:
     """A handler whose thread does not return until it is released."""
 

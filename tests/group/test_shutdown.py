@@ -20,6 +20,8 @@ from cobalance.errors import DrainTimedOut
 from cobalance.rabbitmq import delete_topic
 from cobalance.rabbitmq.topics.broker import ready_messages
 
+pytestmark = pytest.mark.both_loops
+
 HANDLER = """
 import threading
 import anyio

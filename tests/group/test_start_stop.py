@@ -26,6 +26,8 @@ from cobalance.group.instance_file import InstanceFile
 from cobalance.group.tenure import Tenure
 from cobalance.settings import GroupSettings, MemberSettings
 
+pytestmark = pytest.mark.both_loops
+
 SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000, gather_ms=0)
 QUICK = MemberSettings(drain_timeout_ms=2_000)
 NAMES = ("r0", "r1")
@@ -33,11 +35,6 @@ WITHIN_S = 20.0
 NOWHERE = "redis://127.0.0.1:1/0"
 
 _count = itertools.count()
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture

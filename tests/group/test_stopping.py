@@ -8,15 +8,10 @@ import pytest
 
 from cobalance.group.stopping import Stoppable, tell_again
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 ENOUGH = 1_000
 """A busy loop exceeds this in no time."""
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 async def test_it_is_not_told_in_a_loop_when_whoever_tells_it_is_stopped() -> None:

@@ -14,6 +14,8 @@ from cobalance import Group, Tenure
 from cobalance.errors import UsageError
 from cobalance.settings import GroupSettings
 
+pytestmark = pytest.mark.both_loops
+
 SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000, gather_ms=0)
 
 called: list[object] = []

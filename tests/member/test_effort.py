@@ -24,11 +24,6 @@ from cobalance.rabbitmq import Delivery
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def ended(entries: list[JournalEntry]) -> JournalEntry:
     """The first tenure that was released."""
     return next(it for it in entries if it.kind in ("released", "abandoned"))

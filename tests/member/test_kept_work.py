@@ -23,7 +23,7 @@ from cobalance.group.group import Group
 from cobalance.group.tenure import Tenure
 from cobalance.settings import GroupSettings, MemberSettings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 FAST = GroupSettings(session_timeout_ms=3_000, heartbeat_interval_ms=500, revocation_timeout_ms=3_000, gather_ms=0)
 OWN = MemberSettings(drain_timeout_ms=1_000)
@@ -31,11 +31,6 @@ WITHIN_S = 15.0
 QUEUES = ("kept.0", "kept.1")
 
 _count = itertools.count()
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def new_url(settings: GroupSettings) -> str:

@@ -10,11 +10,6 @@ from tests.consumers import Place, new_topic, place
 from cobalance import Topic
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(params=["memory", "redis"])
 def here(request: pytest.FixtureRequest, amqp_url: str) -> Iterator[Place]:
     """A group in this process, and one in Redis."""

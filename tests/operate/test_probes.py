@@ -34,11 +34,6 @@ SETTINGS = GroupSettings(session_timeout_ms=900, heartbeat_interval_ms=100, revo
 _count = itertools.count()
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def made(**options: Any) -> Group:
     """A group of its own, in this process."""
     return Group("billing", ["r"], redis_url=f"memory://probes-{next(_count)}", settings=SETTINGS, **options)

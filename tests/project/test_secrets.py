@@ -27,6 +27,8 @@ from cobalance.redact import redact
 from cobalance.servers.ports import free_port
 from cobalance.threads import log_lines
 
+pytestmark = pytest.mark.both_loops
+
 PLAIN = "s3cret/p@ss:w0rd,;%"
 SECRET = quote(PLAIN, safe="")
 LASTING = GroupSettings(session_timeout_ms=20_000, heartbeat_interval_ms=100, revocation_timeout_ms=20_000)

@@ -18,11 +18,6 @@ from cobalance.testing import Broker, Churn, ask_back
 pytest_plugins = ["cobalance.testing.plugin"]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def test_a_handler_alone() -> None:
     """With a realistic delivery."""
     orders = Topic("orders", 12)

@@ -24,7 +24,7 @@ from cobalance.rabbitmq.topics.broker import ready_messages
 from cobalance.settings import MemberSettings
 from cobalance.threads.wakeup import Wakeup
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 
 def first_letter(delivery: Delivery) -> str:
@@ -35,11 +35,6 @@ def first_letter(delivery: Delivery) -> str:
 BY_KEY: dict[str, Any] = {"order": "key", "key": first_letter}
 SOON = Retries(1_000, first_ms=20, last_ms=20)
 LATE = Retries(9, first_ms=600_000, last_ms=600_000)
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture(params=["classic", "quorum"])

@@ -35,12 +35,6 @@ from cobalance.rabbitmq.wire.lock_queue import lock_name
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """The broker's side is the same on both event loops."""
-    return "asyncio"
-
-
 def handler_of(seen: Seen) -> object:
     async def handle(delivery: Delivery) -> None:
         seen.note(delivery)

@@ -32,11 +32,6 @@ from cobalance.rabbitmq.topics.admin import connected
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def publish_to_all(amqp_url: str, topic: Topic, body: str) -> None:
     """One message to each partition."""
     with channel(amqp_url) as it:

@@ -43,16 +43,10 @@ from cobalance.rabbitmq.wire.header_table import HEADERS, entries, put_together,
 from cobalance.rabbitmq.wire.pika_internals import Received
 from cobalance.servers import OwnRabbitMQ
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 ONCE = Retries(1, first_ms=5)
 OPTIONS: dict[str, Any] = {"retries": ONCE, "on_error": "dead_letter"}
-
-
-@pytest.fixture(params=["asyncio", pytest.param("trio", marks=pytest.mark.thorough)])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """What becomes of a failed message is the same on both event loops."""
-    return str(request.param)
 
 
 @pytest.fixture(params=["classic", "quorum"])

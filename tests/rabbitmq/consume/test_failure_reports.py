@@ -17,15 +17,10 @@ from cobalance.rabbitmq import Delivery
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.settings import MemberSettings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 SOON = Retries(9, first_ms=5, last_ms=10)
 OWN = MemberSettings(max_processing_ms=200, drain_timeout_ms=1_000)
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 class Stuck:

@@ -18,14 +18,9 @@ from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
 from cobalance.rabbitmq.model.batches import Batch
 from cobalance.rabbitmq.model.retries import Retries
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 Body = Callable[[Delivery], Awaitable[None]]
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 async def left(member: ConsumerGroup) -> None:

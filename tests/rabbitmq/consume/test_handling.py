@@ -29,11 +29,6 @@ SOON = Retries(2, first_ms=5, last_ms=10)
 LATE = Retries(2, first_ms=600_000, last_ms=600_000)
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 Wrap = Callable[[Callable[[Delivery], Any]], Any]
 
 
@@ -61,6 +56,7 @@ def wrap(request: pytest.FixtureRequest) -> Wrap:
     return request.param  # type: ignore[no-any-return]
 
 
+@pytest.mark.both_loops
 async def test_a_failed_message_is_tried_again_before_the_next(here: Place, wrap: Wrap) -> None:
     """Messages are retried in place, so that order holds; each has all of its retries."""
     seen = Seen()
@@ -77,7 +73,6 @@ async def test_a_failed_message_is_tried_again_before_the_next(here: Place, wrap
         assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_a_cancelled_task_that_a_handler_awaits_is_a_failure_of_its_message(here: Place) -> None:
     """If it counted as a cancellation of ours, the tenure would end silently and the message be redelivered forever."""
     seen = Seen()
@@ -95,6 +90,7 @@ async def test_a_cancelled_task_that_a_handler_awaits_is_a_failure_of_its_messag
     assert here.journal("abandoned") == []
 
 
+@pytest.mark.both_loops
 async def test_what_fails_too_often_is_dead_lettered_and_the_next_goes_on(
     here: Place, wrap: Wrap, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -118,6 +114,7 @@ async def test_what_fails_too_often_is_dead_lettered_and_the_next_goes_on(
     assert "a secret" not in caplog.text
 
 
+@pytest.mark.both_loops
 async def test_a_pause_between_tries_ends_when_the_partition_is_asked_back(here: Place, wrap: Wrap) -> None:
     """The next holder gets the message, first in line as before."""
     first, second = Seen(), Seen()
@@ -138,6 +135,7 @@ async def test_a_pause_between_tries_ends_when_the_partition_is_asked_back(here:
     assert here.journal("forced", "abandoned") == []
 
 
+@pytest.mark.both_loops
 async def test_a_halted_partition_waits_for_an_operator(
     here: Place, wrap: Wrap, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -171,6 +169,7 @@ async def test_a_halted_partition_waits_for_an_operator(
     assert other.bodies == []
 
 
+@pytest.mark.both_loops
 @pytest.mark.parametrize(
     ("name", "halted"),
     [("", "Exception"), ("a\nb c:d,e|f@=", "a_b_c_d_e_f_"), ("Überlauf", "Überlauf"), ("A" * 5_000, "A" * 100)],
@@ -191,6 +190,7 @@ async def test_a_partition_is_halted_whatever_the_exception_is_called(here: Plac
             assert await anyio.to_thread.run_sync(here.coordinator.resume, queue) == {queue: "OK"}
 
 
+@pytest.mark.both_loops
 async def test_raising_ends_the_membership_and_keeps_the_message(here: Place, wrap: Wrap) -> None:
     """The exception ends the membership if configured, and a supervisor decides."""
     seen = Seen()
@@ -213,6 +213,7 @@ def as_batches(wrap: Wrap, handle: Callable[[list[Delivery]], Any]) -> Any:
     return wrap(handle)  # type: ignore[arg-type]
 
 
+@pytest.mark.both_loops
 async def test_a_batch_is_in_order_and_no_longer_than_asked(here: Place, wrap: Wrap) -> None:
     """A full batch is handed over at once, an incomplete one when its time is up."""
     seen, sizes = Seen(), []
@@ -230,6 +231,7 @@ async def test_a_batch_is_in_order_and_no_longer_than_asked(here: Place, wrap: W
         assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
 
 
+@pytest.mark.both_loops
 async def test_a_batch_that_fails_is_opened_to_find_the_message(here: Place, wrap: Wrap) -> None:
     """Only the failing message is given up; the others are processed, in order."""
     processed: list[str] = []
@@ -253,6 +255,7 @@ async def test_a_batch_that_fails_is_opened_to_find_the_message(here: Place, wra
         assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
 
 
+@pytest.mark.both_loops
 async def test_a_drain_finishes_the_running_batch(here: Place) -> None:
     """The batch is acknowledged as a whole; messages that were not begun stay in the queue."""
     begun, finish = anyio.Event(), anyio.Event()
@@ -278,6 +281,7 @@ async def test_a_drain_finishes_the_running_batch(here: Place) -> None:
     assert [entry.kind for entry in here.journal("released", "abandoned", "forced")] == ["released"]
 
 
+@pytest.mark.both_loops
 @pytest.mark.parametrize("first_asked", ["by the leave", "by a join"])
 async def test_a_deadline_that_is_moved_forward_is_heard(here: Place, first_asked: str) -> None:
     """Only half of the shorter time is for what has arrived: the leave ends well, and nothing is forced."""
@@ -332,6 +336,7 @@ class Blocking:
         self._running -= 1
 
 
+@pytest.mark.both_loops
 async def test_a_hung_thread_keeps_its_partition_until_it_has_ended(
     here: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -352,6 +357,7 @@ async def test_a_hung_thread_keeps_its_partition_until_it_has_ended(
     assert here.journal("abandoned") == []
 
 
+@pytest.mark.both_loops
 async def test_a_hung_thread_that_does_not_end_is_named(here: Place, caplog: pytest.LogCaptureFixture) -> None:
     """After the drain timeout the next holder begins; log and journal say that the thread may still be running."""
     blocking, other = Blocking(), Seen()
@@ -370,6 +376,7 @@ async def test_a_hung_thread_that_does_not_end_is_named(here: Place, caplog: pyt
     assert here.journal("abandoned")[0].reason == "overlap"
 
 
+@pytest.mark.both_loops
 async def test_a_process_never_begins_a_partition_beside_its_own_hung_thread(
     here: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -389,6 +396,7 @@ async def test_a_process_never_begins_a_partition_beside_its_own_hung_thread(
     assert blocking.most_at_a_time == 1
 
 
+@pytest.mark.both_loops
 async def test_a_thread_begins_nothing_more_once_its_tenure_was_cancelled(here: Place) -> None:
     """The current message still counts, but the thread begins none of the others that it was handed."""
     blocking = Blocking()
@@ -425,6 +433,7 @@ class Empty(Exception):
         return 0
 
 
+@pytest.mark.both_loops
 @pytest.mark.parametrize("kind", [Neither, Empty])
 @pytest.mark.parametrize("is_plain", [True, False], ids=["plain", "async"])
 async def test_an_exception_that_is_not_true_is_a_failure_as_any_other(
@@ -457,6 +466,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.both_loops
 @pytest.mark.parametrize("how", ["leave", "stop"])
 @pytest.mark.parametrize("where", ["handler", "on_failure"])
 @pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)

@@ -32,11 +32,6 @@ PATIENCE_S = 30.0
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Process:
     """A connection with a last will, and what it hears of others."""
 

@@ -27,12 +27,6 @@ MOVES = ("removing", "removed", "revoking", "released", "abandoned", "forced", "
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    """The broker's side is the same on both event loops."""
-    return "asyncio"
-
-
-@pytest.fixture
 def lost(private_redis: OwnRedis, amqp_url: str) -> Iterator[Place]:
     """A group whose Redis a test may empty."""
     with place(amqp_url, private_redis.url) as here:

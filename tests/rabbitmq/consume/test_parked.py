@@ -15,7 +15,7 @@ from cobalance.rabbitmq.model.batches import Batch
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.topics.broker import ready_messages
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 
 def key_of(delivery: Delivery) -> str:
@@ -26,11 +26,6 @@ def key_of(delivery: Delivery) -> str:
 SOON: dict[str, Any] = {"first_ms": 20, "last_ms": 20}
 BY_KEY = Retries(1_000, mode="park", key=key_of, **SOON)
 LATE = Retries(9, mode="park", key=key_of, first_ms=600_000, last_ms=600_000)
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture(params=["classic", "quorum"])

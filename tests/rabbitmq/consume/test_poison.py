@@ -11,7 +11,7 @@ from tests.consumers import SETTINGS, Place, Seen, new_topic, until
 from cobalance.rabbitmq import Delivery
 from cobalance.rabbitmq.model.retries import Retries
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 ONCE = Retries(1, first_ms=5)
 

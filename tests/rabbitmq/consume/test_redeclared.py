@@ -15,7 +15,7 @@ from cobalance.rabbitmq import Delivery, MatchingQueues, Queue
 from cobalance.rabbitmq.consume.subscription import Subscription
 from cobalance.rabbitmq.model.topic import Topic
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 
 def declare(here: Place, name: str, **arguments: Any) -> None:

@@ -17,7 +17,7 @@ from cobalance.rabbitmq.consume.republishing import republished
 from cobalance.rabbitmq.model.encoding import Encoded
 from cobalance.rabbitmq.topics.broker import ready_messages
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 OPTIONS: dict[str, Any] = {"retries": 0, "on_error": "dead_letter"}
 TEN_MINUTES = "600000"

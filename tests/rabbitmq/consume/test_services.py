@@ -13,12 +13,7 @@ from cobalance.rabbitmq.consume.fencing import Fencing
 from cobalance.rabbitmq.topics.other_groups import OtherGroups
 from cobalance.rabbitmq.wire.reconnection import Reconnection
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 
 async def handle(_: Delivery) -> None: ...

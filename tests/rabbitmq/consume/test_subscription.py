@@ -18,12 +18,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    """The broker's side is the same on both event loops."""
-    return "asyncio"
-
-
-@pytest.fixture
 def make_topic(amqp_url: str) -> Iterator[Callable[[], Topic]]:
     """Makes topics with two partitions."""
     made: list[Any] = []

@@ -29,12 +29,6 @@ FIRST: dict[str, Any] = {"streams": StreamSettings(start="first")}
 BRIEF = MemberSettings(drain_timeout_ms=500)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """Waiting and waking are the same on trio."""
-    return "asyncio"
-
-
 class Gathering:
     """A manual member that settles ten messages of a partition at a time, and fails over the body ``bad``."""
 

@@ -34,12 +34,6 @@ from cobalance.testing.broker import Broker
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    """The broker's side is the same on both event loops."""
-    return "asyncio"
-
-
-@pytest.fixture
 def url(any_url: str) -> str:
     return any_url
 

@@ -18,11 +18,6 @@ from cobalance.rabbitmq.partition.delivery import QueueTenure
 SECRET = b"card 4111"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def test_nothing_of_the_payload_is_shown() -> None:
     """A delivery's repr easily ends up in a log or an error message."""
     headers = BasicProperties(headers={"secret": "card 4111"})

@@ -12,12 +12,7 @@ from cobalance.rabbitmq.model.batches import Batch
 from cobalance.rabbitmq.partition.in_flight import Share
 from cobalance.threads.room import Room
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 
 def test_who_comes_first_is_let_in_first() -> None:

@@ -18,7 +18,7 @@ from cobalance.rabbitmq.dropin.connection import GroupConnection
 from cobalance.rabbitmq.topics.broker import ready_messages
 from cobalance.settings import MemberSettings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 OWN = MemberSettings(max_processing_ms=200, drain_timeout_ms=1_000)
 

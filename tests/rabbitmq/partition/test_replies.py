@@ -33,15 +33,9 @@ from cobalance.rabbitmq.topics.broker import ready_messages
 from cobalance.rabbitmq.wire.address import single_urls
 from cobalance.settings import MemberSettings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 SOON = Retries(3, first_ms=5, last_ms=10)
-
-
-@pytest.fixture(params=["asyncio", pytest.param("trio", marks=pytest.mark.thorough)])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """What becomes of a reply is the same on both event loops."""
-    return str(request.param)
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from cobalance.errors import UsageError
 from cobalance.rabbitmq import AsyncPublisher, Publisher
 from cobalance.rabbitmq.topics.broker import ready_messages
 
+pytestmark = pytest.mark.both_loops
+
 PROGRAM = """
 import sys
 from cobalance.rabbitmq import Publisher

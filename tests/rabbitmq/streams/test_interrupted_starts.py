@@ -34,11 +34,6 @@ START = "cobalance.rabbitmq.streams.start"
 Question = Callable[..., Future[Any]]
 
 
-@pytest.fixture(autouse=True)
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture
 def stream(amqp_url: str) -> Iterator[Stream]:
     """Ten messages."""

@@ -22,12 +22,6 @@ pytestmark = pytest.mark.anyio
 STREAM = Queue("s", {"x-queue-type": "stream"})
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """It is the same on both event loops."""
-    return "asyncio"
-
-
 def consumer_that_got(*offsets: int) -> StreamConsumer:
     """A consumer that continues after offset 5, and whose messages were all taken."""
     consumer: Any = StreamConsumer(

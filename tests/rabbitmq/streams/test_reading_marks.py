@@ -32,11 +32,6 @@ from cobalance.servers import OwnRabbitMQ
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(autouse=True)
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture
 def stream(amqp_url: str) -> Iterator[Stream]:
     """Ten messages."""

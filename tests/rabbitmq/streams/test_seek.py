@@ -22,12 +22,7 @@ from cobalance.rabbitmq.wire.lock_queue import lock_name
 
 RESOURCE_LOCKED = 405
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 
 @pytest.fixture

@@ -22,11 +22,6 @@ from cobalance.rabbitmq.streams.reading_mark import mark_name, remember
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
 def stream(amqp_url: str) -> Iterator[Stream]:
     """Ten messages."""
@@ -37,7 +32,6 @@ def stream(amqp_url: str) -> Iterator[Stream]:
 # -- where it starts ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 @pytest.mark.parametrize(
     ("start", "first"),
     [
@@ -60,7 +54,6 @@ async def test_where_a_new_group_begins(here: Place, stream: Stream, start: Star
         assert await reading.wait(15 - first) == list(range(first, 15))
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_an_offset_is_where_it_begins_however_slow_rabbitmq_is(
     here: Place, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +66,7 @@ async def test_an_offset_is_where_it_begins_however_slow_rabbitmq_is(
         assert await reading.wait(6) == list(range(4, 10))
 
 
+@pytest.mark.both_loops
 async def test_the_last_chunk(here: Place, stream: Stream) -> None:
     """The last message is read, and all others in its chunk."""
     reading = Reading()
@@ -82,6 +76,7 @@ async def test_the_last_chunk(here: Place, stream: Stream) -> None:
         assert offsets == list(range(offsets[0], 10))
 
 
+@pytest.mark.both_loops
 async def test_where_it_began_is_decided_once(here: Place, stream: Stream) -> None:
     """The first holder leaves before any message came: the next, which also starts at "next", skips none."""
     reading = Reading()
@@ -101,7 +96,6 @@ def grown_by_itself(here: Place) -> None:
     here.coordinator = type(here.coordinator)(here.coordinator.transport, here.group)
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 @pytest.mark.parametrize(
     "options", [{}, {"start": "next", "on_unknown_offset": "first"}], ids=["by default", "by choice"]
 )
@@ -118,7 +112,6 @@ async def test_an_unknown_offset_can_mean_the_first(
             assert await reading.wait(10) == list(range(10))
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 @pytest.mark.parametrize(
     ("options", "first"), [({"start": "next"}, 10), ({"start": 5}, 5), ({"on_unknown_offset": "stop"}, 0)], ids=str
 )
@@ -135,7 +128,6 @@ async def test_a_group_that_has_never_read_the_stream_just_starts(
             assert await reading.wait(12 - first) == list(range(first, 12))
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 @pytest.mark.parametrize("options", [{"on_unknown_offset": "stop"}, {"start": "next"}, {"start": 5}], ids=str)
 async def test_an_unknown_offset_can_stop_the_stream(
     amqp_url: str, redis_url: str, stream: Stream, options: dict[str, Any]
@@ -154,7 +146,6 @@ async def test_an_unknown_offset_can_stop_the_stream(
             assert await reading.wait(3) == [7, 8, 9]
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_offsets_that_redis_lost(amqp_url: str, private_redis: Any, stream: Stream) -> None:
     """All members stopped and Redis was emptied: a group once known to be new no longer is."""
     with place(amqp_url, private_redis.url) as here:
@@ -165,7 +156,6 @@ async def test_offsets_that_redis_lost(amqp_url: str, private_redis: Any, stream
             assert (await until(lambda: here.journal("halted")))[0].reason == "halted:OffsetUnknown"
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_offsets_survive_with_their_holder(amqp_url: str, private_redis: Any, stream: Stream) -> None:
     """Redis was emptied while a member was at work: the member restores the committed offset, and reading goes on."""
     reading = Reading()
@@ -182,7 +172,6 @@ async def test_offsets_survive_with_their_holder(amqp_url: str, private_redis: A
         assert committed(here, stream) == 19
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_a_beginning_survives_with_its_holder(amqp_url: str, private_redis: Any) -> None:
     """Nothing was processed when Redis was emptied: the first message must not count as processed afterwards."""
     with place(amqp_url, private_redis.url) as here, new_stream(amqp_url) as stream:
@@ -193,6 +182,7 @@ async def test_a_beginning_survives_with_its_holder(amqp_url: str, private_redis
             assert committed(here, stream) == -1
 
 
+@pytest.mark.both_loops
 @pytest.mark.parametrize("count", [3, 20], ids=["shorter", "longer"])
 async def test_a_stream_made_anew_is_halted(here: Place, stream: Stream, count: int) -> None:
     """The committed offset never falls by itself, whatever the policy is, and nothing is passed over."""
@@ -207,6 +197,7 @@ async def test_a_stream_made_anew_is_halted(here: Place, stream: Stream, count: 
     assert not reading.deliveries
 
 
+@pytest.mark.both_loops
 async def test_a_stream_made_anew_while_it_is_read_is_halted(here: Place, stream: Stream) -> None:
     """Also if it soon has more messages than the old one had; an operator says where to go on."""
     reading = Reading()
@@ -220,7 +211,6 @@ async def test_a_stream_made_anew_while_it_is_read_is_halted(here: Place, stream
         assert await reading.wait(30) == [*range(10), *range(20)]
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_a_stream_that_was_away_for_a_while_is_halted_each_time(here: Place, stream: Stream) -> None:
     """While there is no stream, nothing says that the group has read it; what comes back is another one."""
 
@@ -241,7 +231,6 @@ async def test_a_stream_that_was_away_for_a_while_is_halted_each_time(here: Plac
             here.coordinator.reset_offsets({stream.name: -1})
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_a_new_group_may_wait_for_its_stream(
     amqp_url: str, redis_url: str, stream: Stream, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -258,6 +247,7 @@ async def test_a_new_group_may_wait_for_its_stream(
             assert (await reading.wait(2))[-1] == 1
 
 
+@pytest.mark.both_loops
 async def test_a_stream_made_anew_before_anything_was_read_is_read(here: Place, amqp_url: str) -> None:
     """Nothing is passed over."""
     with new_stream(amqp_url) as stream:
@@ -269,6 +259,7 @@ async def test_a_stream_made_anew_before_anything_was_read_is_read(here: Place, 
             assert await reading.wait(2) == [0, 1]
 
 
+@pytest.mark.both_loops
 async def test_an_offset_set_by_hand_is_where_a_new_group_begins(stream: Stream, redis_url: str, amqp_url: str) -> None:
     """The stream is not taken for another one, though nobody has read it."""
     with place(amqp_url, redis_url) as here, closing(GroupAdmin(redis_url, amqp_url=amqp_url)) as admin:
@@ -278,6 +269,7 @@ async def test_an_offset_set_by_hand_is_where_a_new_group_begins(stream: Stream,
             assert await reading.wait(3) == [7, 8, 9]
 
 
+@pytest.mark.both_loops
 async def test_a_missing_mark_is_an_operator_s_to_explain(here: Place, stream: Stream) -> None:
     """An offset that was set without RabbitMQ may be meant for this stream."""
     here.coordinator.create(SETTINGS)
@@ -290,7 +282,6 @@ async def test_a_missing_mark_is_an_operator_s_to_explain(here: Place, stream: S
         assert await reading.wait(3) == [7, 8, 9]
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 @pytest.mark.parametrize("policy", ["stop", "first"])
 async def test_messages_that_the_retention_took_first(here: Place, amqp_url: str, policy: str) -> None:
     """They are gone; the policy decides whether that halts the stream or is only logged."""
@@ -307,7 +298,6 @@ async def test_messages_that_the_retention_took_first(here: Place, amqp_url: str
                 assert first <= (await reading.wait(1))[0] <= stream.first()
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 @pytest.mark.parametrize("policy", ["stop", "first"])
 async def test_messages_that_the_retention_took_before_the_first_was_read(
     here: Place, amqp_url: str, caplog: pytest.LogCaptureFixture, policy: str
@@ -328,7 +318,6 @@ async def test_messages_that_the_retention_took_before_the_first_was_read(
                 assert "are gone and were not read" in caplog.text
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_the_first_message_left_is_where_it_begins(
     here: Place, amqp_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:

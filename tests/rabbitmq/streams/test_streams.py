@@ -20,11 +20,6 @@ from cobalance.settings import MemberSettings
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
 def stream(amqp_url: str) -> Iterator[Stream]:
     """Ten messages."""
@@ -42,6 +37,7 @@ def publish(publisher: Publisher, numbers: range) -> None:
     publisher.flush()
 
 
+@pytest.mark.both_loops
 async def test_a_handover_resumes_behind_the_committed_offset(here: Place, amqp_url: str) -> None:
     """Under load, every message is handled once, in order within its stream, by one member at a time."""
     reading, total = Reading(), 3_000
@@ -66,6 +62,7 @@ async def test_a_handover_resumes_behind_the_committed_offset(here: Place, amqp_
     assert here.journal("refused") == []
 
 
+@pytest.mark.both_loops
 async def test_a_revocation_that_is_cancelled_goes_on_where_it_was(here: Place, amqp_url: str) -> None:
     """The member that asked for it leaves first: the same tenure subscribes again, and repeats nothing."""
     reading, gate, begun = Reading(), anyio.Event(), anyio.Event()
@@ -91,6 +88,7 @@ async def test_a_revocation_that_is_cancelled_goes_on_where_it_was(here: Place, 
     assert here.journal("cancelled")
 
 
+@pytest.mark.both_loops
 async def test_a_lost_connection_repeats_nothing(here: Place, stream: Stream) -> None:
     """What is finished is known without RabbitMQ, so reading continues right after it."""
     reading = Reading()
@@ -105,6 +103,7 @@ async def test_a_lost_connection_repeats_nothing(here: Place, stream: Stream) ->
 # -- committing --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.both_loops
 async def test_commits_by_count(here: Place, stream: Stream) -> None:
     """A commit every `commit_every` messages; the release commits the rest, in the same step."""
     reading = Reading()
@@ -121,6 +120,7 @@ async def test_commits_by_count(here: Place, stream: Stream) -> None:
     assert here.journal("refused") == []
 
 
+@pytest.mark.both_loops
 async def test_commits_by_time(here: Place, stream: Stream) -> None:
     """A commit `commit_interval_ms` after the first uncommitted message."""
     reading = Reading()
@@ -130,6 +130,7 @@ async def test_commits_by_time(here: Place, stream: Stream) -> None:
         await until(lambda: committed(here, stream) == 10)
 
 
+@pytest.mark.both_loops
 async def test_without_either_the_release_commits(here: Place, stream: Stream) -> None:
     """Before that, only the first holder's start is committed."""
     reading = Reading()
@@ -139,6 +140,7 @@ async def test_without_either_the_release_commits(here: Place, stream: Stream) -
     assert committed(here, stream) == 9
 
 
+@pytest.mark.both_loops
 async def test_what_is_kept_for_a_return_is_committed_too(here: Place, stream: Stream) -> None:
     """A process with an instance id leaves and returns: its stream is not released, and nothing is repeated."""
     kept = attrs.evolve(SETTINGS, rejoin_grace_ms=20_000)
@@ -154,6 +156,7 @@ async def test_what_is_kept_for_a_return_is_committed_too(here: Place, stream: S
         assert await reading.wait(13) == list(range(13))
 
 
+@pytest.mark.both_loops
 async def test_a_handler_that_fails_for_good_repeats_only_its_own_message(here: Place, stream: Stream) -> None:
     """What was finished before it is committed, though the membership ends in an error."""
     reading = Reading()
@@ -171,6 +174,7 @@ async def test_a_handler_that_fails_for_good_repeats_only_its_own_message(here: 
         assert await reading.wait(10) == list(range(10))
 
 
+@pytest.mark.both_loops
 async def test_manual_acks_commit_the_prefix_without_gaps(here: Place, stream: Stream) -> None:
     """In any order: the oldest unacknowledged message holds back all behind it."""
     reading = Reading()
@@ -186,6 +190,7 @@ async def test_manual_acks_commit_the_prefix_without_gaps(here: Place, stream: S
         await until(lambda: committed(here, stream) == 9)
 
 
+@pytest.mark.both_loops
 async def test_the_user_commits_an_offset(here: Place, stream: Stream) -> None:
     """Everything up to it counts as processed: it need not be acknowledged, and the release does not wait for it."""
     reading = Reading()
@@ -199,6 +204,7 @@ async def test_the_user_commits_an_offset(here: Place, stream: Stream) -> None:
     assert committed(here, stream) == 9
 
 
+@pytest.mark.both_loops
 async def test_a_commit_makes_room_as_an_ack_does(here: Place, stream: Stream) -> None:
     """Only once: a late ack for the same message makes no more room."""
     reading = Reading()
@@ -213,6 +219,7 @@ async def test_a_commit_makes_room_as_an_ack_does(here: Place, stream: Stream) -
         await group.seek(stream.name, "next")
 
 
+@pytest.mark.both_loops
 async def test_a_handler_may_commit_its_own_message(here: Place, stream: Stream) -> None:
     """As Kafka users do, though it would be committed anyway."""
     group: ConsumerGroup
@@ -229,7 +236,6 @@ async def test_a_handler_may_commit_its_own_message(here: Place, stream: Stream)
     assert here.journal("refused") == []
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_a_commit_under_way_comes_before_the_release(
     amqp_url: str, private_redis: servers.OwnRedis, stream: Stream
 ) -> None:
@@ -253,7 +259,6 @@ async def test_a_commit_under_way_comes_before_the_release(
         assert here.journal("refused") == []
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 async def test_a_halt_while_a_commit_is_under_way(
     amqp_url: str, private_redis: servers.OwnRedis, stream: Stream
 ) -> None:
@@ -281,6 +286,7 @@ async def test_a_halt_while_a_commit_is_under_way(
         assert committed(here, stream) == 11
 
 
+@pytest.mark.both_loops
 async def test_what_the_user_commits_when_it_is_asked_back(here: Place, stream: Stream) -> None:
     """on_revoked may commit, and the release does not interfere."""
     reading = Reading()
@@ -295,6 +301,7 @@ async def test_what_the_user_commits_when_it_is_asked_back(here: Place, stream: 
     assert here.journal("refused") == []
 
 
+@pytest.mark.both_loops
 async def test_a_fenced_commit_ends_the_tenure_as_lost(amqp_url: str, redis_url: str, stream: Stream) -> None:
     """Another member has the stream and has started at the committed offset: nothing more is handled or stored here."""
     reading, lost = Reading(), anyio.Event()

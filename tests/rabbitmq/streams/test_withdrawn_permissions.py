@@ -22,11 +22,6 @@ from cobalance.servers import OwnRabbitMQ
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(autouse=True)
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 def user(private_rabbitmq: OwnRabbitMQ) -> Iterator[User]:
     with new_user(private_rabbitmq) as it:

@@ -27,11 +27,6 @@ DAY_S = 86_400
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(autouse=True)
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(params=["classic", "quorum"])
 def topic(request: pytest.FixtureRequest, amqp_url: str) -> Iterator[Topic]:
     """Two partitions, of queues whose messages go to one consumer each."""

@@ -31,12 +31,6 @@ from cobalance.rabbitmq.topics.broker import ready_messages
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    """The broker's side is the same on both event loops."""
-    return "asyncio"
-
-
-@pytest.fixture
 def topic(amqp_url: str) -> Iterator[Topic]:
     """A topic with two partitions."""
     with new_topic(amqp_url, 2) as it:

@@ -34,12 +34,6 @@ from cobalance.rabbitmq.topics.sources import ManagedSource
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """The broker's side is the same on both event loops."""
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 def hashing_rabbitmq() -> Iterator[servers.OwnRabbitMQ]:
     """A RabbitMQ with consistent-hash and modulus-hash exchanges, which counts messages often."""

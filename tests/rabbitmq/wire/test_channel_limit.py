@@ -23,17 +23,12 @@ from cobalance.rabbitmq.wire.channel_limit import TRIED_AGAIN_S, ChannelLimit
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.pika_internals import bare_close
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 WAIT_S = 60
 
 MOST = 10
 """One channel is for probing the connection, and one is spare."""
-
-
-@pytest.fixture(params=["asyncio", pytest.param("trio", marks=pytest.mark.thorough)])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture(scope="module", params=["channel_max", "max-channels"])

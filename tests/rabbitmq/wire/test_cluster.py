@@ -28,11 +28,6 @@ FEEDERS = """[P || P <- processes(), {osiris_replica_reader, _, _} <- [proc_lib:
 """The process on a stream's leader that sends it to the replica on a node."""
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RabbitMQCluster]:
     """Three nodes."""

@@ -25,12 +25,6 @@ from cobalance.rabbitmq.wire.connection import BrokerConnection
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """The connection's thread is the same on both event loops."""
-    return "asyncio"
-
-
 def handler_of(seen: Seen) -> Any:
     async def handle(delivery: Delivery) -> None:
         seen.note(delivery)

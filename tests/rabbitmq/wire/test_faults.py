@@ -32,12 +32,6 @@ AFTER = tuple(f"after-{number}" for number in range(20))
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    """One event loop is enough: both are tested with everything that needs no fault."""
-    return "asyncio"
-
-
-@pytest.fixture
 def amqp(amqp_url: str) -> Iterator[FaultProxy]:
     """A proxy in front of the shared RabbitMQ."""
     with proxy_to(amqp_url) as proxy:

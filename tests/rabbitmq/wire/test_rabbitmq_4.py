@@ -23,12 +23,6 @@ pytestmark = pytest.mark.anyio
 QUORUM: dict[str, str | int | bool] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """The broker's side is the same on both event loops."""
-    return "asyncio"
-
-
 def version(url: str) -> int:
     """The major version of the RabbitMQ at this URL."""
     with connected(url) as it:

@@ -13,12 +13,7 @@ from cobalance.rabbitmq.partition.replies import Replies
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.reconnection import BACKOFF_MS, Reconnection
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 
 class SlowConnection(BrokerConnection):

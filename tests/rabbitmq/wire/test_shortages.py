@@ -26,11 +26,6 @@ from cobalance.threads.log_lines import ServiceThread
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Shortage:
     """While it lasts, a method raises; otherwise it is what it was."""
 

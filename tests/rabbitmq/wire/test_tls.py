@@ -25,11 +25,6 @@ from cobalance.rabbitmq.wire.connection import BrokerConnection
 SECRET = "s3cret-p4ssword"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def refusal(url: str) -> str:
     """Why a URL is refused, after checking that nothing shows its password."""
     with pytest.raises((Unreachable, UsageError, NotRabbitMQ)) as caught:
