@@ -9,7 +9,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -644,6 +644,62 @@ def test_a_callback_that_ends_its_thread(amqp_url: str, topic: Topic, caplog: py
     assert "SystemExit: again" in caplog.text
     with pytest.raises(SystemExit):  # on its own thread it ends what it means to
         future.add_done_callback(lambda _: sys.exit("on purpose"))
+
+
+def test_callbacks_publish_while_the_window_is_full(amqp_url: str, topic: Topic) -> None:
+    """They do not wait for room, which only their own thread can make, and each other's order holds."""
+    told: list[Exception | None] = []
+
+    def publish_on(_: Future[int]) -> None:
+        try:
+            for body in (b"c", b"d"):
+                publisher.publish("a", body, wait=False)
+            told.append(None)
+        except Exception as error:  # noqa: BLE001 -- concurrent.futures would only log it
+            told.append(error)
+
+    with Publisher(amqp_url, topic, window=2) as publisher:
+        receive(publisher, spec.Connection.Blocked("low on memory"))
+        for body in (b"a", b"b"):
+            publisher.publish("a", body, wait=False).add_done_callback(publish_on)
+        receive(publisher, spec.Connection.Unblocked())
+        assert publisher.flush()
+        assert publisher.flush()  # what the callbacks have published
+    assert told == [None] * 2
+    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"a", b"b", *[b"c", b"d"] * 2]
+
+
+def test_callbacks_cannot_wait(amqp_url: str, topic: Topic) -> None:
+    """Nor for another connection: they would wait for the thread that they hold up."""
+    refused: dict[str, Exception] = {}
+
+    def try_all(_: Future[int]) -> None:
+        for call in (lambda: publisher.publish("a", b"y"), publisher.flush, publisher.close):
+            try:
+                call()
+            except UsageError as error:
+                refused[str(error).split(" ")[0]] = error
+
+    def publish_on(_: Future[int]) -> None:
+        try:
+            publisher.publish("a", b"y", wait=False)
+        except Unreachable as error:
+            refused["lost"] = error
+
+    with Publisher(amqp_url, topic, unseen_failures="log") as publisher:
+        receive(publisher, spec.Connection.Blocked("low on memory"))
+        future = publisher.publish("a", b"x", wait=False)
+        future.add_done_callback(try_all)
+        receive(publisher, spec.Connection.Unblocked())
+        publisher.publish("a", b"z")  # goes on
+        assert refused.keys() == {"publish", "flush", "close"}
+        assert "wait=False" in str(refused["publish"])
+        receive(publisher, spec.Connection.Blocked("low on memory"))
+        publisher.publish("a", b"lost", wait=False).add_done_callback(publish_on)
+        connection_of(publisher).close()
+        assert refused["lost"].outcome == "not_executed"  # type: ignore[attr-defined]
+        publisher.publish("a", b"again")
+    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"x", b"z", b"again"]
 
 
 def test_waiting_for_a_future_in_a_task_and_giving_up(amqp_url: str, topic: Topic) -> None:

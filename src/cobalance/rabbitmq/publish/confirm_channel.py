@@ -107,6 +107,18 @@ class ConfirmChannel:
             )
 
     @property
+    def in_callback(self) -> bool:
+        """Whether a future's callback runs this, on the thread that hears of confirms: it must not wait for them."""
+        return self._connection.is_own_thread
+
+    def check_may_wait(self, call: str, instead: str) -> None:
+        """Raises UsageError in a future's callback."""
+        if self.in_callback:
+            raise UsageError(
+                f"{call} cannot wait in a future's callback, which runs on the thread that hears of confirms: {instead}"
+            )
+
+    @property
     def ready(self) -> bool:
         """Whether it is connected, as far as we know."""
         self._check_usable()
@@ -128,6 +140,8 @@ class ConfirmChannel:
         intervals until the timeout.
         """
         self._timeout_ms = timeout_ms
+        if self.in_callback:
+            raise self._unreachable("the connection is lost, and a future's callback cannot wait for another")
         shielded(partial(self._connect, timeout_ms))
 
     def _connect(self, timeout_ms: int) -> None:

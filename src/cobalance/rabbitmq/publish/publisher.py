@@ -131,12 +131,14 @@ class Publisher(_Publishing):
         Without a key (None) it goes to any partition; with `partition`, to that one. `Properties` lists AMQP's other
         properties of a message, such as `message_id`, `content_type` or `reply_to`.
 
-        The future's result is the partition; it cannot be cancelled.
+        The future's result is the partition; it cannot be cancelled. Its callbacks run on the publisher's own thread, so
+        they hold it up, and must not wait for it. They may publish on with `wait=False`: what has no room in the window
+        yet is sent when it has.
 
         Raises:
             PublishFailed: raised here or by the future. The broker may have the message (`outcome` "unknown") or does
                 not ("not_executed").
-            UsageError: AMQP cannot hold the message.
+            UsageError: AMQP cannot hold the message; or a future's callback would wait.
         """
         if self._meter is None:
             return self._publish(key, body, headers, properties, partition=partition, persistent=persistent, wait=wait)
@@ -157,6 +159,8 @@ class Publisher(_Publishing):
         wait: bool,
         metered: Publishing | None = None,
     ) -> Future[int]:
+        if wait:
+            self._channel.check_may_wait("publish", "give wait=False")
         message = self._envelopes.seal(
             key, body, headers, partition=partition, persistent=persistent, properties=properties
         )
@@ -169,9 +173,10 @@ class Publisher(_Publishing):
             self._channel.send(message)
             if metered is not None:
                 metered.follow(message)
-            in_time = (
-                message.ended.wait(patience_s) if wait else self._channel.window.wait_for_room(message, patience_s)
-            )
+            if wait:
+                in_time = message.ended.wait(patience_s)
+            else:  # in a callback there is no waiting for room, since only this thread can make it
+                in_time = self._channel.in_callback or self._channel.window.wait_for_room(message, patience_s)
             failure = None if in_time else self._channel.withdraw(message)
         except BaseException:  # A signal handler may raise anywhere in here, and may not be the last.
             self._channel.withdraw(message)
@@ -183,22 +188,24 @@ class Publisher(_Publishing):
         return message.outcome
 
     def flush(self) -> bool:
-        """Waits until the outcome of everything published is known; False on timeout.
+        """Waits until the outcome of everything published is known; False on timeout. Not in a future's callback.
 
         Raises PublishFailed, or logs it, as `unseen_failures` says, if messages have failed that no call waited for and
         whose futures nobody has checked.
         """
+        self._channel.check_may_wait("flush", "call it in another thread")
         is_quiet = self._channel.wait_until_quiet(self._timeout_ms)
         self._report_unseen(self._unseen_failures)
         return is_quiet
 
     def close(self) -> None:
-        """Waits for messages in flight, closes the connection, and reports failures as `flush` does."""
+        """Waits for messages in flight, closes the connection, and reports failures as `flush` does. Not in a future's callback."""
         self._close(self._unseen_failures)
 
     def _close(self, unseen: Unseen) -> None:
         if self._channel.is_copy:
             return
+        self._channel.check_may_wait("close", "call it in another thread")
         self._channel.wait_until_quiet(self._timeout_ms)
         self._channel.close()
         self._report_unseen(unseen)

@@ -104,6 +104,12 @@ class BrokerConnection:
         return self._loop is not None and (pika is None or not pika.is_closed)
 
     @property
+    def is_own_thread(self) -> bool:
+        """Whether this runs on the I/O thread, which must not wait for what only it can bring."""
+        thread = self._thread
+        return thread is not None and thread.ident == threading.get_ident()
+
+    @property
     def is_proven(self) -> bool:
         """Whether RabbitMQ cannot have given this connection up yet; see :mod:`cobalance.rabbitmq.wire.proof`."""
         proof = self._proof
