@@ -33,7 +33,7 @@ test: .venv/.up-to-date ## the tests, with servers of their own
 
 # More of what `make test` looks at: trio, other Luas, more examples, seeds and stories.
 thorough: .venv/.up-to-date ## the long forms of quick tests, which CI runs, too
-	$(PYTHON) -m pytest $(SPREAD) -m 'thorough and not campaign' $(ARGS)
+	$(PYTHON) -m pytest $(SPREAD) -m '(thorough or in_process) and not campaign' $(ARGS)
 
 # The short forms of the long campaigns below, which CI runs before the tests. Most keep one processor busy, or none, so two files run
 # at a time; those on Spark share one Spark, which takes what it can get.

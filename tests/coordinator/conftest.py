@@ -1,4 +1,4 @@
-"""The same coordinator tests run on LuaJIT in this process and on a real Redis, and thoroughly on two other Luas."""
+"""The same coordinator tests run on a real Redis, and on three Luas in this process."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import pytest
 from tests.coordinator.backends import Backend, MemoryBackend, RedisBackend
 from tests.coordinator.driver import Group
 
-OTHER_LUAS = [pytest.param(lua, marks=pytest.mark.thorough) for lua in ("lua51", "lua54")]
+LUAS = [
+    pytest.param("luajit21", marks=pytest.mark.in_process),
+    *(pytest.param(lua, marks=pytest.mark.thorough) for lua in ("lua51", "lua54")),
+]
 
 
-@pytest.fixture(params=["luajit21", *OTHER_LUAS, "redis"])
+@pytest.fixture(params=[*LUAS, "redis"])
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     if request.param != "redis":
         yield MemoryBackend(request.param)

@@ -181,7 +181,7 @@ def sized(program: Browser, request: pytest.FixtureRequest) -> Iterator[Window]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.thorough)])
 def test_each_page_at_each_size(sized: Window, url: str, name: str, theme: Theme) -> None:
     """It is filled, fits the width, asks nobody else for anything, and writes nothing to the console."""
     sized.complaints.clear()

@@ -90,8 +90,9 @@ def _test(rung: str) -> BrokenPromise | None:
     Raises:
         RuntimeError: the tests could not be run.
     """
-    chosen = [] if "::" in rung else ["-m", "not server and not thorough and not campaign and not long_campaign"]
-    command = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"--timeout={TEST_SECONDS}", *chosen, rung)
+    quick = "not thorough and not campaign and not long_campaign"
+    chosen = quick if "::" in rung else f"not server and {quick}"
+    command = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"--timeout={TEST_SECONDS}", "-m", chosen, rung)
     done = subprocess.run(
         [sys.executable, *command], cwd=os.environ[REPOSITORY], capture_output=True, text=True, check=False
     )
