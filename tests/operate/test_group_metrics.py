@@ -12,6 +12,7 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import attrs
 import pytest
 import redis
 from prometheus_client import CollectorRegistry
@@ -194,6 +195,49 @@ async def test_a_loss_is_counted_though_a_scrape_found_no_group(private_redis: s
             admin.create("g", SETTINGS)
             names.append("g")
             assert losses() == 1
+
+
+def test_who_is_new_proves_no_loss(here: Place) -> None:
+    """Members that start after a group was deleted create it again. Whoever was a member before proves that it was lost, once,
+    though somebody new came first; while it recovers, for later everybody may have a former id.
+    """
+    coordinator, settings = here.coordinator, attrs.evolve(SETTINGS, session_timeout_ms=1_000)
+    if here.redis_url.startswith("memory"):
+        coordinator.create(settings)
+    journal = Journal(coordinator.transport, here.group)
+    tally = Tally(journal)
+
+    def join(member: str, previous: str | None = None, *, seen: int = 0, known: int = 0) -> None:
+        header = Header(member, 1, known, seen)
+        coordinator.execute(Request(header, Join(settings=settings, previous=previous)))
+
+    def losses() -> int:
+        tally.read()
+        return tally.rebalances["data_loss"]
+
+    def recover() -> None:
+        count = sum(it.kind == "recovered" for it in journal.entries())
+        while sum(it.kind == "recovered" for it in journal.entries()) == count:
+            coordinator.tick()
+
+    join("a.1")
+    coordinator.delete(force=True)
+    join("b.1")
+    join("b.2", "b.1")  # the answer to the first was lost
+    assert losses() == 0
+    recover()
+    join("b.3", "a.1")
+    assert losses() == 0
+    coordinator.delete(force=True)
+    join("c.1")
+    assert losses() == 0
+    join("b.4", "b.3", seen=1_000, known=1)
+    assert losses() == 1
+    join("a.2", "a.1", seen=2_000, known=1)
+    assert losses() == 1
+    coordinator.delete(force=True)
+    join("a.3", "a.2")
+    assert losses() == 2
 
 
 def test_an_exporter_counts_from_its_start(private_redis: servers.OwnRedis) -> None:

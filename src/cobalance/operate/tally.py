@@ -16,12 +16,15 @@ REBALANCES = {
     "expired_member": "crash",
     "added": "resources",
     "removing": "resources",
-    "incarnation": "data_loss",
     "barrier": "eager",
 }
-"""Kind of entry → why the group was dealt anew; and "grace", when a process did not come back for its place."""
+"""Kind of entry → why the group was dealt anew; and "grace", when a process did not come back for its place; and
+"data_loss", see :class:`Losses`.
+"""
 
-REASONS = (*dict.fromkeys(REBALANCES.values()), "grace")
+DATA_LOSS = "data_loss"
+
+REASONS = (*dict.fromkeys(REBALANCES.values()), "grace", DATA_LOSS)
 
 ENDS = {"released": "planned", "abandoned": "abandoned", "cancelled": "cancelled", "expired": "expired"}
 """Kind of entry → how a handover ended, unless it overran, or a handler had failed."""
@@ -40,6 +43,7 @@ class Tally:
         self._journal = journal
         self._after = journal.newest_id()
         self._last_kind = ""
+        self._is_loss = Losses().take
         self.rebalances: Counter[str] = Counter()
         """Reason → number."""
         self.handovers: Counter[str] = Counter()
@@ -56,11 +60,11 @@ class Tally:
         Raises:
             ServerError: the journal could not be read.
         """
-        entries = [*self._journal.entries(self._after)]
-        for at, entry in enumerate(entries):
+        for entry in self._journal.entries(self._after):
             self._after = entry.id
-            if not _is_ordered(entry, entries[at + 1 : at + 3]):
-                self._count_change(entry)
+            if self._is_loss(entry):
+                self._count(DATA_LOSS, entry)
+            self._count_change(entry)
             self._count_end(entry)
 
     def _count_change(self, entry: JournalEntry) -> None:
@@ -68,8 +72,11 @@ class Tally:
         self._last_kind = kind
         reason = "grace" if (kind, entry.reason) == ("expired_member", "grace") else REBALANCES.get(kind)
         if reason is not None and not (reason == REBALANCES.get(before) == "resources"):  # a list is one reason
-            self.rebalances[reason] += 1
-            self.last_rebalance_ms = entry.at_ms
+            self._count(reason, entry)
+
+    def _count(self, reason: str, entry: JournalEntry) -> None:
+        self.rebalances[reason] += 1
+        self.last_rebalance_ms = entry.at_ms
 
     def _count_end(self, entry: JournalEntry) -> None:
         kind = entry.kind
@@ -83,10 +90,39 @@ class Tally:
             self.fenced[verb] += 1
 
 
-def _is_ordered(entry: JournalEntry, following: Sequence[JournalEntry]) -> bool:
-    """Whether an administrator created a group here, and deleted one before: a member that creates it joins at that moment."""
-    is_new = (entry.kind, entry.reason) == ("incarnation", "created")
-    return is_new and not any((it.kind, it.at_ms) == ("joined", entry.at_ms) for it in following)
+class Losses:
+    """Tells groups whose data Redis has lost from new ones. A group that is not there is created by whoever joins first, be it a
+    former member; so what tells is who else joins, or claims something, before it has recovered. A loss after which every
+    process began anew looks like a deletion.
+    """
+
+    def __init__(self) -> None:
+        self._is_told = False
+        """Whether the present incarnation has been found to follow a loss."""
+        self._founders: set[str | None] | None = None
+        """Who has joined a group that was created, until it has recovered."""
+
+    def take(self, entry: JournalEntry) -> bool:
+        """Reads one more entry. Returns whether it is the first to prove a loss."""
+        if entry.kind == "incarnation" and entry.reason != "seen":
+            self._is_told, self._founders = False, set() if entry.reason == "created" else None
+        is_proof = self._is_proof(entry)
+        if entry.kind == "joined" and self._founders is not None:
+            self._founders.add(entry.member)
+        elif entry.kind in {"granted", "recovered"}:
+            self._founders = None
+        is_first = is_proof and not self._is_told
+        self._is_told |= is_proof
+        return is_first
+
+    def _is_proof(self, entry: JournalEntry) -> bool:
+        if entry.kind == "incarnation":
+            return entry.reason != "created"
+        if self._founders is None:
+            return False
+        return entry.kind == "claimed" or (
+            entry.kind == "joined" and entry.reason not in {"", "-"} and entry.reason not in self._founders
+        )
 
 
 class Durations:
