@@ -60,6 +60,14 @@ HISTORIES: dict[str, tuple[list[Sample], Verdict | None]] = {
         "STALL",
     ),
     "a stuck handler whose member does not answer now": (history(*stuck(LONG), {"lag": 3, "in_flight": 3}), "STALL"),
+    "a stuck handler of which one look told nothing": (history(*stuck(LONG - 4), {}, *stuck(LONG + 4)[LONG - 3 :]), "STALL"),
+    "messages wait, and one look told nothing": (history(*WAITING, {}, *WAITING[:1]), "STALL"),
+    "looks that tell nothing are no lag, and no progress": (history({"lag": 0}, {}, {"lag": 1, "in_flight": 0}), None),
+    "a lag that fell while nothing was known": (
+        history({"lag": 9, "in_flight": 0}, {}, *[{"lag": 3, "in_flight": 0}] * (LONG - 2)),
+        "OK",
+    ),
+    "nobody there, and one look told nothing": (history(*WAITING[:1], {}, *WAITING[:1], standing="unworked"), "STOP"),
     "a stuck handler whose messages went back": (history(*stuck(LONG), {"lag": 3, "in_flight": 0}), "STALL"),
     "a stuck handler whose messages went back and came again": (
         history(*stuck(LONG), {"lag": 3, "in_flight": 0}, {"lag": 3, "in_flight": 3, "oldest_ms": 900}),
@@ -120,6 +128,20 @@ def test_a_verdict_changes_only_with_what_is_known() -> None:
     samples = history(*stuck(LONG + 2), {"lag": 2, "in_flight": 2, "oldest_ms": 10})
     told = [judge(samples[: number + 1], WINDOW_MS) for number in range(len(samples))]
     assert told == [None] * (LONG - 1) + ["STALL"] * 3 + ["OK"]
+
+
+def test_a_look_that_tells_nothing_ends_no_stall() -> None:
+    """Neither at the next look, nor when a window has gone by; and what never has a lag piles nothing up."""
+    histories, found = Histories(), []
+    for number in range(4 * LONG):
+        lag = None if number == LONG + 2 else 2
+        looked = group(backlog=Backlog(lag=lag, in_flight=lag and 2, oldest_ms=lag and 5_000 * number))
+        found.append(histories.judge(attrs.evolve(looked, at_ms=5_000 * number), looked.resources[0]))
+    assert found == [None] * (LONG - 1) + ["STALL"] * 3 + [None] + ["STALL"] * (3 * LONG - 3)
+    folders = Histories()
+    for number in range(4 * LONG):
+        assert folders.judge(attrs.evolve(group(), at_ms=5_000 * number), group().resources[0]) is None
+    assert not any(folders._of.values())
 
 
 def test_a_clock_that_was_set_back_begins_a_history_anew() -> None:

@@ -61,7 +61,8 @@ def judge(history: Sequence[Sample], window_ms: int = WINDOW_MS) -> Verdict | No
     """The verdict on one resource.
 
     Args:
-        history: at least one sample, the latest last. Earlier ones should reach back a window.
+        history: at least one sample, the latest last. Earlier ones should reach back a window; those of unknown lag do not
+            count.
         window_ms: how long nothing may get done.
 
     Returns:
@@ -74,8 +75,9 @@ def judge(history: Sequence[Sample], window_ms: int = WINDOW_MS) -> Verdict | No
         return None
     if now.lag == 0:
         return "OK"
-    behind, is_unworked = _behind(history), now.standing == "unworked"
-    has_just_come = len(behind) < 2 <= len(history)
+    known = [it for it in history if it.lag is not None]
+    behind, is_unworked = _behind(known), now.standing == "unworked"
+    has_just_come = len(behind) < 2 <= len(known)
     if is_unworked and not has_just_come:
         return "STOP"
     return None if is_unworked or len(behind) < 2 else _judge_lag(behind, window_ms)

@@ -138,7 +138,7 @@ class Histories:
         if kept and it.at_ms < kept[-1].at_ms - self._window_ms:  # Redis has lost its data, and its clock is behind
             kept.clear()
         verdict = judge([*kept, it], self._window_ms)
-        if not kept or it.at_ms - kept[-1].at_ms >= self._window_ms // SAMPLES:
+        if it.lag is not None and (not kept or it.at_ms - kept[-1].at_ms >= self._window_ms // SAMPLES):
             kept.append(it)
         while len(kept) > 1 and it.at_ms - kept[1].at_ms >= self._window_ms:
             kept.popleft()
