@@ -21,6 +21,7 @@ from tests.names import unique
 
 from cobalance import Delivery, GroupAdmin
 from cobalance.coordinator.memory.transport import MemoryTransport
+from cobalance.coordinator.transport import PartlyListed
 from cobalance.dashboard.server import DashboardServer
 from cobalance.testing import Broker, Churn
 
@@ -379,6 +380,26 @@ def test_two_thousand_partitions(page: Page, large: str, path: str, box: str) ->
     assert per_frame_ms < 25
     painted_ms = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     assert painted_ms < 3_000  # 116 to 864 at a load of 21 on two cores
+
+
+class Partly(MemoryTransport):
+    """As of a cluster with a node that is silent."""
+
+    def list_groups(self, key_prefix: str = "cobalance") -> list[str]:
+        raise PartlyListed("Groups may be missing, <b>since</b>", super().list_groups(key_prefix))
+
+
+@pytest.mark.parametrize("name", ["groups", "topics"])
+def test_a_page_says_that_groups_may_be_missing(page: Page, churn: Churn, name: str) -> None:
+    """Beside those that there are."""
+    with (
+        GroupAdmin(transport=Partly(churn._store), amqp_url=churn.broker.url) as admin,
+        DashboardServer(admin, port=0) as server,
+    ):
+        show(page, server.url, name)
+        assert page.inner_text(".notice") == "Groups may be missing, <b>since</b>"
+        assert complaints_of_axe(page) == []
+        page.goto("about:blank")
 
 
 def test_names_are_text(page: Page) -> None:

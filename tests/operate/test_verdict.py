@@ -60,7 +60,10 @@ HISTORIES: dict[str, tuple[list[Sample], Verdict | None]] = {
         "STALL",
     ),
     "a stuck handler whose member does not answer now": (history(*stuck(LONG), {"lag": 3, "in_flight": 3}), "STALL"),
-    "a stuck handler of which one look told nothing": (history(*stuck(LONG - 4), {}, *stuck(LONG + 4)[LONG - 3 :]), "STALL"),
+    "a stuck handler of which one look told nothing": (
+        history(*stuck(LONG - 4), {}, *stuck(LONG + 4)[LONG - 3 :]),
+        "STALL",
+    ),
     "messages wait, and one look told nothing": (history(*WAITING, {}, *WAITING[:1]), "STALL"),
     "looks that tell nothing are no lag, and no progress": (history({"lag": 0}, {}, {"lag": 1, "in_flight": 0}), None),
     "a lag that fell while nothing was known": (

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from cobalance.coordinator.client import Coordinator, Repaired
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.open import DEFAULT_REDIS_URL, check_redis_url, check_transport, open_transport
 from cobalance.coordinator.requests import NOBODY
-from cobalance.coordinator.transport import Transport
+from cobalance.coordinator.transport import Listing, PartlyListed, Transport
 from cobalance.description import GroupDescription
 from cobalance.errors import CobalanceError, GroupActive, QueueMissing, UsageError
 from cobalance.journal import Journal, with_gaps
@@ -159,8 +160,20 @@ class GroupAdmin:
             log.info("group %s is deleted, but RabbitMQ still knows what streams it has read: %s", group, error)
 
     def list(self) -> tuple[str, ...]:
-        """The names of all groups, sorted."""
+        """The names of all groups, sorted.
+
+        Raises:
+            Unreachable: a node of a cluster is silent. The names of the groups on the others are in its ``names`` then.
+        """
         return tuple(self._transport.list_groups(self._prefix))
+
+    def _list_of(self, wanted: Collection[str]) -> Sequence[str]:
+        """Those of these groups that there are."""
+        listing = Listing.of(self.list)
+        found = [it for it in listing.names if it in wanted]
+        if listing.problem is not None and len(found) < len(wanted):
+            raise PartlyListed(str(listing.problem), found)
+        return found
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -204,7 +217,7 @@ class GroupAdmin:
             from cobalance.operate.tally import Tally
 
         return GroupMetrics(
-            (lambda: [name for name in self.list() if name in groups]) if groups else self.list,
+            partial(self._list_of, frozenset(groups)) if groups else self.list,
             self.watch,
             lambda group: Tally(Journal(self._transport, group, key_prefix=self._prefix)),
             partitions=partitions,

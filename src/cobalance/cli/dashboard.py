@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from cobalance.cli.options import THIS_REDIS, AmqpUrl, ManagementUrl, RedisOptions
 from cobalance.cli.output import remark
+from cobalance.coordinator.transport import Listing
 from cobalance.dashboard.server import PORT, DashboardServer, is_local, read_password
 from cobalance.operate.http_listener import LOCALHOST
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
@@ -60,7 +61,9 @@ def dashboard(
     logging.getLogger("cobalance.dashboard.actions").setLevel(logging.INFO)
     password = read_password(password_file) if password_file is not None else None
     with redis.admin(amqp_url, management_url) as admin:
-        admin.list()  # an unreachable Redis is reported at once
+        listing = Listing.of(admin.list)  # an unreachable Redis is reported at once
+        if listing.problem is not None:
+            remark(f"warning: {listing.problem}")
         server = DashboardServer(
             admin,
             host=host,

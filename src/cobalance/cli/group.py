@@ -14,6 +14,7 @@ from cobalance.admin import GroupAdmin
 from cobalance.cli.exits import FAILED
 from cobalance.cli.options import NO_SETTINGS, THIS_REDIS, AmqpUrl, Json, Name, RedisOptions, SettingOptions
 from cobalance.cli.output import print_json, print_table, remark, remark_waiting
+from cobalance.coordinator.transport import Listing
 from cobalance.errors import CobalanceError, UnknownGroup, counted
 from cobalance.operate.wording import RESUMED
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
@@ -27,21 +28,27 @@ def list_groups(
 ) -> None:
     """List the groups of this Redis."""
     with redis.admin() as admin:
-        rows = [{"group": name, **({"state": _state(admin, name)} if state else {})} for name in admin.list()]
+        listing, failures = Listing.of(admin.list), list[CobalanceError]()
+        rows = [{"group": it, **({"state": _state(admin, it, failures)} if state else {})} for it in listing.names]
     if json:
         print_json(rows)
     else:
         print_table(("GROUP", "STATE") if state else ("GROUP",), (tuple(row.values()) for row in rows))
+    if failures and not any(row["state"] for row in rows):
+        raise failures[0]
+    for error in failures:
+        remark(f"warning: {error}")
+    listing.check_complete()
 
 
-def _state(admin: GroupAdmin, name: str) -> str | None:
+def _state(admin: GroupAdmin, name: str, failures: list[CobalanceError]) -> str | None:
     """The state of a group, or None if it was deleted meanwhile, or cannot be read: it hides no other."""
     try:
         return admin.describe(name).state
     except UnknownGroup:
         return None
     except CobalanceError as error:
-        remark(f"warning: {error}")
+        failures.append(error)
         return None
 
 

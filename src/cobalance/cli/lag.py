@@ -8,12 +8,14 @@ from typing import Annotated, Any
 import attrs
 from cyclopts import Parameter
 
-from cobalance.admin import GroupDescription
+from cobalance.admin import GroupAdmin, GroupDescription
+from cobalance.cli.exits import OK, UNREACHABLE
 from cobalance.cli.options import THIS_REDIS, AmqpUrl, Json, ManagementUrl, RedisOptions
 from cobalance.cli.output import seconds
 from cobalance.cli.watching import Page, Watching
 from cobalance.cli.watching import watch as watch_pages
-from cobalance.errors import CobalanceError, UnknownGroup, Unreachable
+from cobalance.coordinator.transport import Listing
+from cobalance.errors import CobalanceError, UnknownGroup
 from cobalance.operate.topics import topics_of
 from cobalance.operate.watch import Looks, Watch
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
@@ -40,55 +42,65 @@ def lag(
     redis: RedisOptions = THIS_REDIS,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
     management_url: ManagementUrl = None,
-) -> None:
+) -> int:
     """Show what groups have left to do, by topic.
 
     LAG is the sum of its partitions, MAX-LAG that of the partition with the most. A sum of which a part is unknown is
     unknown, and shown as "-". `describe` shows each partition, and what the columns mean.
     """
-    unknown: dict[str, None] = {}
     with redis.admin(amqp_url, management_url) as admin:
-        watches, looks = dict[str, Watch](), Looks()
-
-        def read(name: str, within_ms: int) -> GroupDescription:
-            if name not in watches:
-                watches[name] = admin.watch(name, on_unknown=unknown.setdefault)
-            return watches[name].snapshot(within_ms=within_ms)
-
-        def read_if_possible(name: str, within_ms: int) -> GroupDescription | CobalanceError | None:
-            try:
-                return read(name, within_ms)
-            except UnknownGroup:  # deleted meanwhile
-                return None
-            except CobalanceError as error:  # it hides no other
-                return error
-
-        def look() -> Page:
-            unknown.clear()
-            found = looks.read(names, read) if names else _readable(looks.read(admin.list(), read_if_possible), unknown)
-            rows = [attrs.asdict(row) for group in found for row in topics_of(group)]
-            return _page(rows, [f"warning: {why}" for why in unknown])
-
+        lags = Lags(admin, names)
         if watch:
-            watch_pages(look, json=json)
-        look().print(json=json)
+            watch_pages(lags.look, json=json)
+        lags.look().print(json=json)
+    return OK if lags.listing.problem is None else UNREACHABLE
 
 
-def _readable(
-    found: Sequence[GroupDescription | CobalanceError | None], unknown: dict[str, None]
-) -> Sequence[GroupDescription]:
-    """Those that could be read; the reasons of the others become unknown.
+class Lags:
+    """Looks at these groups, or at all that there are."""
 
-    Raises:
-        Unreachable: none could be read, at least one of them since Redis did not answer.
-    """
-    failures = [it for it in found if isinstance(it, CobalanceError)]
-    readable = [it for it in found if isinstance(it, GroupDescription)]
-    unreachable = [it for it in failures if isinstance(it, Unreachable)]
-    if unreachable and not readable:
-        raise unreachable[0]
-    unknown.update({str(it): None for it in failures})
-    return readable
+    def __init__(self, admin: GroupAdmin, names: Sequence[str]) -> None:
+        self._admin, self._names = admin, names
+        self._watches, self._looks = dict[str, Watch](), Looks()
+        self._unknown: dict[str, None] = {}
+        self.listing = Listing(names)
+        """The groups of the last look."""
+
+    def look(self) -> Page:
+        """The groups as they are.
+
+        Raises:
+            UnknownGroup: there is no such group.
+            ServerError: Redis cannot be queried.
+        """
+        self._unknown.clear()
+        found = self._looks.read(self._names, self._read) if self._names else self._all()
+        rows = [attrs.asdict(row) for group in found for row in topics_of(group)]
+        return _page(rows, [f"warning: {why}" for why in self._unknown])
+
+    def _all(self) -> Sequence[GroupDescription]:
+        self.listing = Listing.of(self._admin.list)
+        found = self._looks.read(self.listing.names, self._read_if_possible)
+        failures = [it for it in found if isinstance(it, CobalanceError)]
+        readable = [it for it in found if isinstance(it, GroupDescription)]
+        if failures and not readable:
+            raise failures[0]
+        problem = self.listing.problem
+        self._unknown.update({str(it): None for it in (*failures, *([] if problem is None else [problem]))})
+        return readable
+
+    def _read(self, name: str, within_ms: int) -> GroupDescription:
+        if name not in self._watches:
+            self._watches[name] = self._admin.watch(name, on_unknown=self._unknown.setdefault)
+        return self._watches[name].snapshot(within_ms=within_ms)
+
+    def _read_if_possible(self, name: str, within_ms: int) -> GroupDescription | CobalanceError | None:
+        try:
+            return self._read(name, within_ms)
+        except UnknownGroup:  # deleted meanwhile
+            return None
+        except CobalanceError as error:  # it hides no other
+            return error
 
 
 def _page(rows: Sequence[Row], remarks: Sequence[str]) -> Page:

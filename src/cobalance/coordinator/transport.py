@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 import attrs
@@ -56,6 +56,40 @@ class PartlyListed(Unreachable):
         super().__init__(message)
         self.names = names
         """The groups on the others."""
+
+
+@attrs.frozen
+class Listing:
+    """The groups that could be listed. A node of a cluster that is silent hides none of the others."""
+
+    names: Collection[str]
+    problem: Unreachable | None = None
+    """Why some may be missing; None if none is."""
+
+    @classmethod
+    def of(cls, list_groups: Callable[[], Collection[str]]) -> Listing:
+        """What this lists.
+
+        Raises:
+            ServerError: nothing could be listed.
+        """
+        try:
+            return cls(list_groups())
+        except PartlyListed as error:
+            return cls(sorted(error.names), error)
+
+    def hidden(self, known: Iterable[str]) -> list[str]:
+        """Those of the known groups that may only be missing here, and are not known to be gone."""
+        return [] if self.problem is None else [it for it in known if it not in self.names]
+
+    def check_complete(self) -> None:
+        """Called by commands when they have shown what there is.
+
+        Raises:
+            Unreachable: some may be missing.
+        """
+        if self.problem is not None:
+            raise self.problem
 
 
 @attrs.frozen

@@ -61,7 +61,7 @@ class Api:
         return [Route(path, told(answer)) for path, answer in found.items()]
 
     async def _groups(self, _: Request) -> Response:
-        return answer_json({"groups": await self._threads.run(self._feeds.overview.look)})
+        return answer_json(await self._threads.run(self._feeds.overview.groups))
 
     async def _group(self, request: Request) -> Response:
         """The snapshot as Python has it, and why the group is as it is."""
@@ -135,7 +135,7 @@ class Api:
         return self._stream(request, look(), first_pause_s=0)
 
     async def _overview_events(self, request: Request) -> Response:
-        return self._stream(request, self._repeated(lambda: {"groups": self._feeds.overview.look()}))
+        return self._stream(request, self._repeated(self._feeds.overview.groups))
 
     async def _topics_events(self, request: Request) -> Response:
         return self._stream(request, self._repeated(self._feeds.overview.topics))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from cobalance.coordinator.transport import Listing
 from cobalance.dashboard.feed import FRESH_S, SHARE
 from cobalance.description import GroupDescription
 from cobalance.errors import CobalanceError
@@ -43,6 +44,7 @@ class Overview:
         self._recent: dict[str, RecentMoves] = {}
         self._rows: list[dict[str, Any]] = []
         self._topics: list[TopicDescription] = []
+        self._problem: str | None = None
         self._fresh_until = 0.0
 
     def look(self) -> list[dict[str, Any]]:
@@ -58,6 +60,14 @@ class Overview:
                 self._fresh_until = begun + max(FRESH_S, SHARE * (self._clock() - begun))
             return self._rows
 
+    def groups(self) -> dict[str, Any]:
+        """The groups, and why some may be missing.
+
+        Raises:
+            ServerError: Redis cannot be queried.
+        """
+        return {"groups": self.look(), "problem": self._problem}
+
     def topics(self) -> dict[str, Any]:
         """The topics of all groups, each as far as one group works it.
 
@@ -69,16 +79,20 @@ class Overview:
         return {
             "topics": [attrs.asdict(it) for it in found[:MOST_TOPICS]],
             "left_out": max(0, len(found) - MOST_TOPICS),
+            "problem": self._problem,
         }
 
     def _read(self) -> list[dict[str, Any]]:
-        names = self._admin.list()
+        listing = Listing.of(self._admin.list)
+        self._problem = None if listing.problem is None else redact(str(listing.problem))
+        hidden = listing.hidden(self._watches)
+        names = {*listing.names, *hidden}
         self._watches = {name: it for name, it in self._watches.items() if name in names}
         self._recent = {name: it for name, it in self._recent.items() if name in names}
         topics: list[TopicDescription] = []
-        rows = self._looks.read(names, lambda name, within_ms: self._row(name, topics, within_ms))
+        rows = self._looks.read(listing.names, lambda name, within_ms: self._row(name, topics, within_ms))
         self._topics = topics
-        return sorted(rows, key=_urgency)
+        return sorted([*rows, *({"name": it, "problem": self._problem} for it in hidden)], key=_urgency)
 
     def _row(self, group: str, topics: list[TopicDescription], within_ms: int) -> dict[str, Any]:
         try:

@@ -13,6 +13,7 @@ import attrs
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import group_keys
+from cobalance.coordinator.transport import Listing
 from cobalance.errors import CobalanceError, UnknownGroup, Unreachable, counted
 from cobalance.journal import Journal, JournalEntry
 from cobalance.operate.group_snapshot import read_snapshot
@@ -73,7 +74,8 @@ class Doctor:
     def examine(self, *groups: str) -> list[Finding]:
         """Checks both servers, and these groups, by default all."""
         found = [*self._try("Redis", "usable", self._redis)]
-        if not any(it.level == "error" and it.check in {"reachable", "usable"} for it in found):
+        wrong = {it.check for it in found if it.level == "error"}
+        if "usable" not in wrong and not ("reachable" in wrong and self._is_away()):
             found += self._try("Redis", "groups", partial(self._groups, groups))
         if self.broker is not None and not is_memory(self.broker.amqp_url):
             found += self._try("RabbitMQ", "usable", partial(self._rabbitmq, self.broker))
@@ -165,8 +167,20 @@ class Doctor:
     # -- groups --------------------------------------------------------------------------------------------------------
 
     def _groups(self, names: Sequence[str]) -> Iterator[Finding]:
-        for name in names or self.transport.list_groups(self.key_prefix):
+        listing = Listing(names) if names else self._listing()
+        for name in listing.names:
             yield from self._try(name, "readable", partial(self._group, name))
+        listing.check_complete()
+
+    def _listing(self) -> Listing:
+        return Listing.of(partial(self.transport.list_groups, self.key_prefix))
+
+    def _is_away(self) -> bool:
+        """Whether all of Redis is, and not only a node of a cluster."""
+        try:
+            return not self._listing().names
+        except CobalanceError:
+            return True
 
     def _group(self, name: str) -> Iterator[Finding]:
         coordinator = Coordinator(self.transport, name, key_prefix=self.key_prefix)

@@ -15,7 +15,7 @@ import attrs
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cobalance.coordinator.transport import PartlyListed
+from cobalance.coordinator.transport import Listing
 from cobalance.description import GroupDescription, GroupState, ResourceDescription, Verdict
 from cobalance.errors import CobalanceError, ServerError, UnknownGroup
 from cobalance.group.clock import monotonic_ms
@@ -65,6 +65,8 @@ class GroupMetrics(Collector):
         self._known: dict[str, tuple[Watch, Tally]] = {}
         self._gone: dict[str, tuple[Tally, int]] = {}
         """Since when."""
+        self._knows_all = False
+        """Whether they have all been listed once."""
         self._looks = Looks(within_ms)
         self._lock = threading.Lock()
 
@@ -80,7 +82,7 @@ class GroupMetrics(Collector):
             except ServerError:
                 observed = None
         is_up = GaugeMetricFamily("cobalance_up", "Whether Redis could be asked at this scrape which groups there are.")
-        is_up.add_metric([], 0 if observed is None else 1)
+        is_up.add_metric([], 0 if observed is None or not self._knows_all else 1)
         yield is_up
         if observed is not None:
             groups, unreadable = observed
@@ -103,9 +105,11 @@ class GroupMetrics(Collector):
 
     def _first_look(self, group: str) -> tuple[Watch, Tally]:
         with self._lock:  # so that a group has one watch
-            if group not in self._names():
-                raise UnknownGroup(f"There is no group {group!r}, or this exporter is about other groups.")
-            return self._open(group)
+            listing = Listing.of(self._names)
+            if group in listing.names:
+                return self._open(group)
+        listing.check_complete()
+        raise UnknownGroup(f"There is no group {group!r}, or this exporter is about other groups.")
 
     def _open(self, group: str) -> tuple[Watch, Tally]:
         if group not in self._known:
@@ -115,34 +119,25 @@ class GroupMetrics(Collector):
 
     def _observe(self) -> tuple[list[Observed], list[str]]:
         """The groups, and the names of those that cannot be read."""
-        names, failures = self._present()
-        self._forget_others(names)
+        listing = Listing.of(self._names)
+        self._knows_all |= listing.problem is None
+        unreadable = set(listing.hidden(self._known))
+        self._forget_others({*listing.names, *unreadable})
 
         def observe(name: str, within_ms: int) -> Observed | None:
-            if name in failures:
-                return None
             try:
                 watch, tally = self._open(name)
                 snapshot = watch.snapshot(within_ms=within_ms)
                 tally.read()
             except UnknownGroup:  # it was deleted meanwhile
                 return None
-            except CobalanceError as error:  # it hides no other
-                failures[name] = error
+            except CobalanceError:  # it hides no other
+                unreadable.add(name)
                 return None
             return Observed(snapshot, tally)
 
-        found = [it for it in self._looks.read(names, observe) if it is not None]
-        return found, sorted(failures)
-
-    def _present(self) -> tuple[Collection[str], dict[str, CobalanceError]]:
-        """The names of the groups, and why some need not be asked: their node of a cluster does not answer."""
-        try:
-            return self._names(), {}
-        except PartlyListed as error:
-            if not self._known:
-                raise
-            return list(self._known), {name: error for name in self._known if name not in error.names}
+        found = [it for it in self._looks.read(listing.names, observe) if it is not None]
+        return found, sorted(unreadable)
 
     def _forget_others(self, names: Collection[str]) -> None:
         now = monotonic_ms()

@@ -115,14 +115,14 @@ class ClusterTransport:
 
     def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
         found = set[str]()
-        failure: Unreachable | None = None
+        failures = list[str]()
         for node in self._masters():
             try:
                 found.update(node.list_groups(key_prefix))
             except Unreachable as error:
-                failure = error
-        if failure is not None:
-            raise PartlyListed(str(failure), found)
+                failures.append(str(error))
+        if failures:
+            raise PartlyListed(f"Groups may be missing, since a node is silent: {' '.join(failures)}", found)
         return sorted(found)
 
     def list_keys(self, pattern: str) -> set[str]:

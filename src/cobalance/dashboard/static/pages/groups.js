@@ -26,12 +26,14 @@ export function show(main) {
   const order = element("select", { "aria-label": "First" }, ...Object.keys(ORDERS).map((it) => element("option", { value: it }, `first: ${it}`)));
   const total = element("p", { class: "sum" });
   main.append(element("div", { class: "title" }, element("h1", {}, "Groups"), total, order, filter), element("div", { class: "card scrolls", tabindex: "0", role: "region", "aria-label": "Groups" }, table), empty);
+  const notice = element("p", { class: "notice", role: "status", hidden: true });
+  main.insertBefore(notice, main.querySelector(".card"));
   let rows = [];
   const draw = () => {
     const wanted = filter.value.trim().toLowerCase();
     const shown = rows.filter((it) => it.name.toLowerCase().includes(wanted)).sort(ORDERS[order.value]);
     keep(body, shown, (it) => it.name, make, update);
-    empty.hidden = rows.length > 0;
+    empty.hidden = rows.length > 0 || !notice.hidden;
     table.hidden = !rows.length;
     const bad = rows.filter((it) => it.verdict && it.verdict !== "OK").length;
     say(total, `${plural(rows.length, "group")}${bad ? `, ${bad} not OK` : ""}`);
@@ -40,6 +42,7 @@ export function show(main) {
   order.addEventListener("change", draw);
   follow([], (message) => {
     rows = message.groups;
+    notify(notice, message.problem);
     draw();
   });
 }
@@ -64,6 +67,12 @@ function update(row, it) {
   say(moves, number(it.moves_last_hour));
   const texts = [it.problem, ...(it.attention ?? [])].filter(Boolean);
   say(attention, texts.length === 0 ? "nothing" : texts.slice(0, 2).join(" ") + (texts.length > 2 ? ` And ${texts.length - 2} more.` : ""));
+}
+
+// Why some groups may be missing.
+export function notify(node, problem) {
+  say(node, problem ?? "");
+  node.hidden = !problem;
 }
 
 export function badge(node, verdict) {

@@ -4,7 +4,7 @@ import { element, keep, link, say } from "../dom.js";
 import { here } from "../here.js";
 import { follow } from "../live.js";
 import { duration, number, plural } from "../words.js";
-import { badge } from "./groups.js";
+import { badge, notify } from "./groups.js";
 
 const COLUMNS = ["Topic", "Group", "Verdict", "Partitions", "Lag", "Most of one partition", "In flight", "Oldest"];
 
@@ -16,12 +16,14 @@ export function show(main) {
   const filter = element("input", { type: "search", placeholder: "Filter by topic or group", "aria-label": "Filter by topic or group" });
   const total = element("p", { class: "sum" });
   main.append(element("div", { class: "title" }, element("h1", {}, "Topics"), total, filter), element("div", { class: "card scrolls", tabindex: "0", role: "region", "aria-label": "Topics" }, table), empty);
+  const notice = element("p", { class: "notice", role: "status", hidden: true });
+  main.insertBefore(notice, main.querySelector(".card"));
   let found = { topics: [], left_out: 0 };
   const draw = () => {
     const wanted = filter.value.trim().toLowerCase();
     const shown = found.topics.filter((it) => `${it.topic ?? ""} ${it.group}`.toLowerCase().includes(wanted));
     keep(body, shown, (it) => JSON.stringify([it.group, it.topic]), make, update);
-    empty.hidden = found.topics.length > 0;
+    empty.hidden = found.topics.length > 0 || !notice.hidden;
     table.hidden = !found.topics.length;
     const bad = found.topics.filter((it) => it.verdict && it.verdict !== "OK").length;
     const left = found.left_out ? `, and ${number(found.left_out)} more that are not shown` : "";
@@ -30,6 +32,7 @@ export function show(main) {
   filter.addEventListener("input", draw);
   follow(["topics"], (message) => {
     found = message;
+    notify(notice, message.problem);
     draw();
   });
 }
