@@ -6,6 +6,7 @@ unlike the other verbs, it does not even settle what is due.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 import attrs
@@ -200,12 +201,72 @@ class Journal:
 
     def follow(self, after: str, stop: threading.Event, *, poll_ms: int = 200) -> Iterator[JournalEntry]:
         """Yields the same entries, then new ones as they arrive, until ``stop`` is set."""
+        follower = JournalFollower(self, after)
         while True:
-            for entry in self.entries(after):
-                after = entry.id
-                yield entry
+            yield from follower.entries()
             if stop.wait(poll_ms / 1000):
                 return
+
+
+REMEMBERED = 1_000
+"""So many of the newest entries may be lost at a failover; if it is more, they are read again."""
+
+
+class JournalFollower:
+    """Reads a journal on and on, each entry once. The ids of entries, by which one reads on, begin with Redis's time: they are lower
+    than what was read before where the group was made anew, or lost its newest entries, on a server whose clock is behind.
+    """
+
+    def __init__(self, journal: Journal, after: str = BEGINNING) -> None:
+        self._journal, self._after = journal, after
+        self._read: deque[str] = deque(maxlen=REMEMBERED)
+
+    @classmethod
+    def from_newest(cls, journal: Journal) -> JournalFollower:
+        """One that reads what comes after the present entries.
+
+        Raises:
+            ServerError: the journal could not be read.
+        """
+        found = cls(journal, journal.newest_id())
+        if found._after != BEGINNING:
+            found._read.append(found._after)
+        return found
+
+    def entries(self) -> Iterator[JournalEntry]:
+        """Yields the entries that are new.
+
+        Raises:
+            ServerError: the journal could not be read.
+            ProtocolMismatch: an entry has an unknown format.
+        """
+        for entry in self._new():
+            self._after = entry.id
+            self._read.append(entry.id)
+            yield entry
+
+    def _new(self) -> Iterator[JournalEntry]:
+        if not self._read:
+            return self._journal.entries(self._after)
+        found = self._journal.entries(_before(self._after))
+        last = next(found, None)
+        if last is not None and last.id == self._after:
+            return found
+        self._step_back()
+        return self._journal.entries(self._after)
+
+    def _step_back(self) -> None:
+        """To the newest of the read entries that is still there; all is new if none is."""
+        there = {it.id for it in self._journal.entries(_before(self._read[0]))}
+        while self._read and self._read[-1] not in there:
+            self._read.pop()
+        self._after = self._read[-1] if self._read else BEGINNING
+
+
+def _before(id_: str) -> str:
+    """The greatest id below this one."""
+    at_ms, _, number = id_.partition("-")
+    return f"{at_ms}-{int(number) - 1}" if int(number) else f"{int(at_ms) - 1}-{2**64 - 1}"
 
 
 def with_gaps(entries: Iterator[JournalEntry], *, last_seq: int = 0) -> Iterator[JournalEntry | Gap]:

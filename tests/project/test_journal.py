@@ -2,8 +2,10 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
+import redis
 from tests.names import unique
 
 from cobalance.coordinator.client import Coordinator
@@ -14,7 +16,7 @@ from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.requests import Header, Heartbeat, Join, Leave, Request, SetResources
 from cobalance.coordinator.transport import Script, Transport
 from cobalance.errors import UsageError
-from cobalance.journal import BEGINNING, PAGE, Gap, Journal, JournalEntry, with_gaps
+from cobalance.journal import BEGINNING, PAGE, Gap, Journal, JournalEntry, JournalFollower, with_gaps
 from cobalance.settings import GroupSettings
 
 SETTINGS = GroupSettings(gather_ms=0)
@@ -142,3 +144,48 @@ def test_a_name_that_cannot_be_is_refused(transport: Transport) -> None:
     """Nothing is read for it."""
     with pytest.raises(UsageError, match="braces"):
         Journal(transport, "a{b}")
+
+
+FAR = "9999999999999-0"
+"""The id of an entry that a server has made whose clock is far ahead."""
+
+
+def test_a_follower_goes_on_though_redis_has_another_clock(redis_url: str, redis_admin_url: str) -> None:
+    """Ids of entries begin with the time. They fall where a group is made anew, or goes on on a replica, with a clock that is
+    behind; each entry is read once all the same.
+    """
+    group = unique("journal")
+    with closing(open_transport(redis_url)) as transport, redis.Redis.from_url(redis_admin_url) as client:
+        coordinator, journal, key = Coordinator(transport, group), Journal(transport, group), journal_key(group)
+        coordinator.create(SETTINGS)
+        follower, late = JournalFollower(journal), JournalFollower.from_newest(journal)
+
+        def read() -> list[tuple[int, str]]:
+            found = [(it.seq, it.kind) for it in follower.entries()]
+            assert [(it.seq, it.kind) for it in late.entries()] == found
+            return found
+
+        created = [(1, "incarnation"), (2, "configured")]
+        assert [(it.seq, it.kind) for it in follower.entries()] == created
+        assert read() == []
+        older = client.dump(key)
+        coordinator.configure(gather_ms=1)
+        client.xadd(key, {"seq": 4, "kind": "configured", "at_ms": 1}, id=FAR)
+        assert read() == [(3, "configured"), (4, "configured")]
+        client.restore(key, 0, older, replace=True)  # a replica that lacks the last ones takes over
+        assert read() == []
+        coordinator.configure(gather_ms=2)
+        assert read() == [(4, "configured")]
+        client.xadd(key, {"seq": 5, "kind": "configured", "at_ms": 1}, id=FAR)
+        assert read() == [(5, "configured")]
+        coordinator.delete()
+        coordinator.create(SETTINGS)
+        assert read() == created
+        coordinator.delete()
+        assert read() == []
+        coordinator.create(SETTINGS)
+        coordinator.configure(gather_ms=3)
+        assert read() == [*created, (3, "configured")]
+        client.xtrim(key, maxlen=1, approximate=False)
+        assert read() == []
+        coordinator.delete()

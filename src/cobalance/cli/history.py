@@ -18,7 +18,7 @@ from cobalance.cli.output import Cell, seconds
 from cobalance.cli.watching import Page, Watching, until_interrupted
 from cobalance.cli.watching import watch as watch_pages
 from cobalance.errors import UsageError, counted
-from cobalance.journal import BEGINNING, Gap, Journal, JournalEntry, with_gaps
+from cobalance.journal import BEGINNING, Gap, Journal, JournalEntry, JournalFollower, with_gaps
 from cobalance.operate.wording import said_by
 from cobalance.redact import printable
 
@@ -59,15 +59,14 @@ class Newest:
     """The newest entries of a journal, of which only what is new is read."""
 
     def __init__(self, journal: Journal, count: int) -> None:
-        self._journal = journal
+        self._follower, self._seq = JournalFollower(journal), 0
         self._kept: deque[JournalEntry | Gap] = deque(maxlen=count)
-        self._after, self._seq = BEGINNING, 0
 
     def read(self) -> Sequence[JournalEntry | Gap]:
-        for entry in with_gaps(self._journal.entries(self._after), last_seq=self._seq):
+        for entry in with_gaps(self._follower.entries(), last_seq=self._seq):
             self._kept.append(entry)
             if isinstance(entry, JournalEntry):
-                self._after, self._seq = entry.id, entry.seq
+                self._seq = entry.seq
         return tuple(self._kept)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from cobalance.errors import counted
-from cobalance.journal import BEGINNING, Gap, with_gaps
+from cobalance.journal import Gap, JournalFollower, with_gaps
 from cobalance.operate.member_past import MemberPast
 from cobalance.operate.moves import CAUSES, Account, Moves, is_same_list
 from cobalance.operate.timings import Timings
@@ -74,8 +74,8 @@ class Handovers:
     """Reads one group's journal on and on. Any number of threads may ask."""
 
     def __init__(self, journal: Journal, *, most_kept: int = MOST_KEPT) -> None:
-        self._journal, self._most = journal, most_kept
-        self._after, self._ownership, self._spans, self._met = BEGINNING, Ownership(), 0, 0
+        self._follower, self._most = JournalFollower(journal), most_kept
+        self._ownership, self._spans, self._met = Ownership(), 0, 0
         self._at_ms = 0
         self._wording = Wording(self.who)
         self._moves: dict[str, Moves] = {}
@@ -103,7 +103,7 @@ class Handovers:
         Raises:
             ServerError: the journal could not be read.
         """
-        for entry in with_gaps(self._journal.entries(self._after), last_seq=self.seq):
+        for entry in with_gaps(self._follower.entries(), last_seq=self.seq):
             if isinstance(entry, Gap):
                 self._skip(entry)
             else:
@@ -132,7 +132,7 @@ class Handovers:
         return self._instances.get(member)
 
     def _take(self, entry: JournalEntry) -> None:
-        self._after, self.seq, self._at_ms = entry.id, entry.seq, entry.at_ms
+        self.seq, self._at_ms = entry.seq, entry.at_ms
         if self.first_ms is None:
             self.first_ms = entry.at_ms
         if entry.member is not None:

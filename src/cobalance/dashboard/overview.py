@@ -14,6 +14,7 @@ from cobalance.coordinator.transport import Listing
 from cobalance.dashboard.feed import FRESH_S, SHARE
 from cobalance.description import GroupDescription
 from cobalance.errors import CobalanceError
+from cobalance.journal import JournalFollower
 from cobalance.operate.explanation import Explanation
 from cobalance.operate.moves import Account
 from cobalance.operate.topics import TopicDescription, topics_of
@@ -110,7 +111,8 @@ class RecentMoves:
     """The moves of the last hour; what is older is not read."""
 
     def __init__(self, journal: Journal) -> None:
-        self._journal, self._after = journal, ""
+        self._journal = journal
+        self._follower: JournalFollower | None = None
         self._at_ms: deque[int] = deque()
 
     def count(self, now_ms: int) -> int:
@@ -119,8 +121,9 @@ class RecentMoves:
         Raises:
             ServerError: the journal could not be read.
         """
-        for entry in self._journal.entries(self._after or f"{now_ms - HOUR_MS}-0"):
-            self._after = entry.id
+        if self._follower is None:
+            self._follower = JournalFollower(self._journal, f"{now_ms - HOUR_MS}-0")
+        for entry in self._follower.entries():
             if entry.kind in BEGINNINGS:
                 self._at_ms.append(entry.at_ms)
         while self._at_ms and self._at_ms[0] < now_ms - HOUR_MS:

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cobalance.journal import JournalFollower
+
 if TYPE_CHECKING:
     from cobalance.journal import Journal, JournalEntry
 
@@ -40,8 +42,7 @@ class Tally:
     """What happened in one group since this was made."""
 
     def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self._after = journal.newest_id()
+        self._follower = JournalFollower.from_newest(journal)
         self._last_kind = ""
         self._is_loss = Losses().take
         self.rebalances: Counter[str] = Counter()
@@ -60,8 +61,7 @@ class Tally:
         Raises:
             ServerError: the journal could not be read.
         """
-        for entry in self._journal.entries(self._after):
-            self._after = entry.id
+        for entry in self._follower.entries():
             if self._is_loss(entry):
                 self._count(DATA_LOSS, entry)
             self._count_change(entry)
