@@ -61,6 +61,13 @@ class Backlog:
     consumers: int | None = None
     """Of a queue, its consumers as RabbitMQ counts them, also those that are no member's."""
 
+    @property
+    def is_at_rabbitmq(self) -> bool:
+        """Whether RabbitMQ has told anything of it: how much is with its consumer, and so the lag, may be unknown for a
+        moment, as when its holder is about to consume it.
+        """
+        return self.consumers is not None or self.log_end_offset is not None
+
 
 UNKNOWN_BACKLOG = Backlog()
 

@@ -146,46 +146,67 @@ def test_a_name_that_cannot_be_is_refused(transport: Transport) -> None:
         Journal(transport, "a{b}")
 
 
-FAR = "9999999999999-0"
-"""The id of an entry that a server has made whose clock is far ahead."""
+class Followed:
+    """A group in Redis whose journal two followers read, one of them from its beginning."""
+
+    def __init__(self, transport: Transport, client: redis.Redis) -> None:
+        group = unique("journal")
+        self.coordinator, self._client, self.key = Coordinator(transport, group), client, journal_key(group)
+        self.coordinator.create(SETTINGS)
+        journal = Journal(transport, group)
+        self._first, self._late = JournalFollower(journal), JournalFollower.from_newest(journal)
+        assert [it.kind for it in self._first.entries()] == ["incarnation", "configured"]
+
+    def read(self) -> list[int]:
+        """The numbers of the entries that are new to them."""
+        found = [it.seq for it in self._first.entries()]
+        assert [it.seq for it in self._late.entries()] == found
+        return found
+
+    def change(self) -> None:
+        """Makes an entry."""
+        self.coordinator.configure(gather_ms=1)
+
+    def change_far_ahead(self, seq: int) -> None:
+        """The same on a server whose clock is ahead by centuries."""
+        self._client.xadd(self.key, {"seq": seq, "kind": "configured", "at_ms": 1}, id="9999999999999-0")
 
 
-def test_a_follower_goes_on_though_redis_has_another_clock(redis_url: str, redis_admin_url: str) -> None:
-    """Ids of entries begin with the time. They fall where a group is made anew, or goes on on a replica, with a clock that is
-    behind; each entry is read once all the same.
-    """
-    group = unique("journal")
+@pytest.fixture
+def followed(redis_url: str, redis_admin_url: str) -> Iterator[Followed]:
     with closing(open_transport(redis_url)) as transport, redis.Redis.from_url(redis_admin_url) as client:
-        coordinator, journal, key = Coordinator(transport, group), Journal(transport, group), journal_key(group)
-        coordinator.create(SETTINGS)
-        follower, late = JournalFollower(journal), JournalFollower.from_newest(journal)
+        found = Followed(transport, client)
+        yield found
+        found.coordinator.delete()
 
-        def read() -> list[tuple[int, str]]:
-            found = [(it.seq, it.kind) for it in follower.entries()]
-            assert [(it.seq, it.kind) for it in late.entries()] == found
-            return found
 
-        created = [(1, "incarnation"), (2, "configured")]
-        assert [(it.seq, it.kind) for it in follower.entries()] == created
-        assert read() == []
-        older = client.dump(key)
-        coordinator.configure(gather_ms=1)
-        client.xadd(key, {"seq": 4, "kind": "configured", "at_ms": 1}, id=FAR)
-        assert read() == [(3, "configured"), (4, "configured")]
-        client.restore(key, 0, older, replace=True)  # a replica that lacks the last ones takes over
-        assert read() == []
-        coordinator.configure(gather_ms=2)
-        assert read() == [(4, "configured")]
-        client.xadd(key, {"seq": 5, "kind": "configured", "at_ms": 1}, id=FAR)
-        assert read() == [(5, "configured")]
-        coordinator.delete()
-        coordinator.create(SETTINGS)
-        assert read() == created
-        coordinator.delete()
-        assert read() == []
-        coordinator.create(SETTINGS)
-        coordinator.configure(gather_ms=3)
-        assert read() == [*created, (3, "configured")]
-        client.xtrim(key, maxlen=1, approximate=False)
-        assert read() == []
-        coordinator.delete()
+def test_a_follower_goes_on_with_a_replica_whose_clock_is_behind(followed: Followed, redis_admin_url: str) -> None:
+    """Ids of entries begin with the time. The replica lacks the last entries; those that it makes are read, and none twice."""
+    with redis.Redis.from_url(redis_admin_url) as client:
+        assert followed.read() == []
+        older = client.dump(followed.key)
+        followed.change()
+        followed.change_far_ahead(4)
+        assert followed.read() == [3, 4]
+        client.restore(followed.key, 0, older, replace=True)
+        assert followed.read() == []
+        followed.change()
+        assert followed.read() == [4]
+        for _ in range(3):
+            followed.change()
+        client.xtrim(followed.key, maxlen=1, approximate=False)  # what is gone was not read
+        assert followed.read() == [7]
+
+
+def test_a_follower_goes_on_with_a_group_that_is_made_anew(followed: Followed) -> None:
+    """While the clock is behind, or at once; whether or not it has looked meanwhile."""
+    followed.change_far_ahead(3)
+    assert followed.read() == [3]
+    followed.coordinator.delete()
+    followed.coordinator.create(SETTINGS)
+    assert followed.read() == [1, 2]
+    followed.coordinator.delete()
+    assert followed.read() == []
+    followed.coordinator.create(SETTINGS)
+    followed.change()
+    assert followed.read() == [1, 2, 3]

@@ -25,7 +25,7 @@ from cobalance.rabbitmq.wire.address import is_memory
 
 if TYPE_CHECKING:
     from cobalance.coordinator.transport import Transport
-    from cobalance.description import GroupDescription, ResourceDescription
+    from cobalance.description import GroupDescription
     from cobalance.operate.backlog import Broker
 
 Level = Literal["ok", "warning", "error", "unknown"]
@@ -215,19 +215,14 @@ class Doctor:
         return entries[-ENTRIES_LOOKED_AT:]
 
     def _look_at_queues(self, group: GroupDescription) -> SeenQueues:
-        names = [it.name for it in group.resources if _is_at_rabbitmq(it)][:QUEUES_LOOKED_AT]
+        names = [it.name for it in group.resources if it.backlog.is_at_rabbitmq][:QUEUES_LOOKED_AT]
         return look_at_queues(self.broker.amqp_url, names) if self.broker is not None and names else SeenQueues([], {})
-
-
-def _is_at_rabbitmq(it: ResourceDescription) -> bool:
-    """How much of a queue is with its consumer may be unknown for a moment, as when its holder is about to consume it."""
-    return it.backlog.lag is not None or it.backlog.consumers is not None
 
 
 def _may_have_offsets(group: GroupDescription, seen: SeenQueues) -> bool:
     """Work queues have none."""
     return (
-        any(it.committed is not None or not _is_at_rabbitmq(it) for it in group.resources)
+        any(it.committed is not None or not it.backlog.is_at_rabbitmq for it in group.resources)
         or bool(seen.missing)
         or any(it.kind == "stream" for it in seen.readable)
     )
