@@ -258,11 +258,14 @@ def test_an_exporter_counts_from_its_start(private_redis: servers.OwnRedis) -> N
 
 def test_a_group_that_cannot_be_read_hides_no_other(private_redis: servers.OwnRedis) -> None:
     """Anybody can write a key that looks like a group's, or over one. An alert can find it."""
-    foreign = ("two words", "damaged", "torn")
+    foreign, environment = ("two words", "damaged", "torn"), {"COBALANCE_REDIS_URL": private_redis.url}
     with redis.Redis.from_url(private_redis.url) as client, GroupAdmin(private_redis.url) as admin:
+        client.hset(group_keys("two words")[0], "x", "x")
+        for command in (("list", "--state"), ("lag",)):
+            outcome = cobalance("group", *command, environment=environment)
+            assert (outcome.code, outcome.err.count("warning: ")) == (1, 1)
         for name in ("sound", "torn"):
             admin.create(name, GroupSettings())
-        client.hset(group_keys("two words")[0], "x", "x")
         client.set(group_keys("damaged")[0], "x")
         client.set(journal_key("torn"), "x")
         registry = CollectorRegistry(auto_describe=False)

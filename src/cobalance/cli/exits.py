@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cobalance.errors import (
     CobalanceError,
     DrainTimedOut,
@@ -9,6 +11,7 @@ from cobalance.errors import (
     GroupExists,
     NotRabbitMQ,
     NotRedis,
+    ServerError,
     UnknownGroup,
     Unreachable,
     UsageError,
@@ -28,3 +31,20 @@ def exit_code(error: CobalanceError) -> int:
     if isinstance(error, UsageError) and not isinstance(error, GroupActive | GroupExists | UnknownGroup):
         return USAGE
     return UNFINISHED if isinstance(error, DrainTimedOut) else FAILED
+
+
+def check_any_read(failures: Sequence[CobalanceError], *, is_any_read: bool) -> int:
+    """Of a command that reads all groups: one that cannot be read, or that nobody could have made, hides no other.
+
+    Returns:
+        FAILED if none could be read.
+
+    Raises:
+        ServerError: that was why.
+    """
+    if is_any_read or not failures:
+        return OK
+    for error in failures:
+        if isinstance(error, ServerError):
+            raise error
+    return FAILED

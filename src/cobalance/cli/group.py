@@ -11,7 +11,7 @@ import attrs
 from cyclopts import Parameter
 
 from cobalance.admin import GroupAdmin
-from cobalance.cli.exits import FAILED
+from cobalance.cli.exits import FAILED, check_any_read
 from cobalance.cli.options import NO_SETTINGS, THIS_REDIS, AmqpUrl, Json, Name, RedisOptions, SettingOptions
 from cobalance.cli.output import print_json, print_table, remark, remark_waiting
 from cobalance.coordinator.transport import Listing
@@ -25,7 +25,7 @@ def list_groups(
     state: Annotated[bool, Parameter(negative="", help="Show the state of each.")] = False,
     json: Json = False,
     redis: RedisOptions = THIS_REDIS,
-) -> None:
+) -> int:
     """List the groups of this Redis."""
     with redis.admin() as admin:
         listing, failures = Listing.of(admin.list), list[CobalanceError]()
@@ -34,11 +34,11 @@ def list_groups(
         print_json(rows)
     else:
         print_table(("GROUP", "STATE") if state else ("GROUP",), (tuple(row.values()) for row in rows))
-    if failures and not any(row["state"] for row in rows):
-        raise failures[0]
+    code = check_any_read(failures, is_any_read=any(row.get("state") for row in rows))
     for error in failures:
         remark(f"warning: {error}")
     listing.check_complete()
+    return code
 
 
 def _state(admin: GroupAdmin, name: str, failures: list[CobalanceError]) -> str | None:

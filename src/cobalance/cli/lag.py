@@ -9,7 +9,7 @@ import attrs
 from cyclopts import Parameter
 
 from cobalance.admin import GroupAdmin, GroupDescription
-from cobalance.cli.exits import OK, UNREACHABLE
+from cobalance.cli.exits import OK, UNREACHABLE, check_any_read
 from cobalance.cli.options import THIS_REDIS, AmqpUrl, Json, ManagementUrl, RedisOptions
 from cobalance.cli.output import seconds
 from cobalance.cli.watching import Page, Watching
@@ -53,7 +53,7 @@ def lag(
         if watch:
             watch_pages(lags.look, json=json)
         lags.look().print(json=json)
-    return OK if lags.listing.problem is None else UNREACHABLE
+    return lags.code
 
 
 class Lags:
@@ -63,8 +63,8 @@ class Lags:
         self._admin, self._names = admin, names
         self._watches, self._looks = dict[str, Watch](), Looks()
         self._unknown: dict[str, None] = {}
-        self.listing = Listing(names)
-        """The groups of the last look."""
+        self.code = OK
+        """Of the last look."""
 
     def look(self) -> Page:
         """The groups as they are.
@@ -79,14 +79,15 @@ class Lags:
         return _page(rows, [f"warning: {why}" for why in self._unknown])
 
     def _all(self) -> Sequence[GroupDescription]:
-        self.listing = Listing.of(self._admin.list)
-        found = self._looks.read(self.listing.names, self._read_if_possible)
+        listing = Listing.of(self._admin.list)
+        found = self._looks.read(listing.names, self._read_if_possible)
         failures = [it for it in found if isinstance(it, CobalanceError)]
         readable = [it for it in found if isinstance(it, GroupDescription)]
-        if failures and not readable:
-            raise failures[0]
-        problem = self.listing.problem
-        self._unknown.update({str(it): None for it in (*failures, *([] if problem is None else [problem]))})
+        self.code = check_any_read(failures, is_any_read=bool(readable))
+        if listing.problem is not None:
+            self.code = UNREACHABLE
+            failures.append(listing.problem)
+        self._unknown.update({str(it): None for it in failures})
         return readable
 
     def _read(self, name: str, within_ms: int) -> GroupDescription:
