@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from cobalance.errors import CobalanceError
-from cobalance.journal import Journal
+from cobalance.journal import Journal, JournalFollower
 from cobalance.rabbitmq.topics.management import close_connection, connection_names
 from cobalance.threads.worker_threads import in_thread
 
@@ -49,7 +49,7 @@ class Fence:
     def __init__(self, coordinator: Coordinator, amqp_url: str, management_url: str) -> None:
         self._coordinator, self._amqp_url, self._management_url = coordinator, amqp_url, management_url
         self._journal = Journal(coordinator.transport, coordinator.group, key_prefix=coordinator.key_prefix)
-        self._after = ""
+        self._follower: JournalFollower | None = None
         self._expired: dict[str, float] = {}
         """Process → when we read that its session had expired, on our own clock."""
 
@@ -80,11 +80,11 @@ class Fence:
 
     def _read_journal(self) -> None:
         """Reads which sessions have expired: each is an entry, written in the step that frees what the member held."""
-        if not self._after:
+        if self._follower is None:
             state = self._coordinator.state()
-            self._after = f"{max(0, int(state['heard']) - int(state['skew']) - LOOK_BACK_MS)}-0"
-        for entry in self._journal.entries(self._after):
-            self._after = entry.id
+            after = f"{max(0, int(state['heard']) - int(state['skew']) - LOOK_BACK_MS)}-0"
+            self._follower = JournalFollower(self._journal, after)
+        for entry in self._follower.entries():
             if entry.kind in BEREFT and entry.member:
                 self._expired[_process(entry.member)] = time.monotonic()
             elif entry.kind == "joined" and entry.member:
