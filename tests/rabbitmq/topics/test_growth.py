@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +26,7 @@ from cobalance.coordinator.client import ResourceRow
 from cobalance.errors import (
     PermissionMissing,
     PublishFailed,
+    QueueMismatch,
     QueueMissing,
     TopicInUse,
     TopicMismatch,
@@ -387,22 +388,42 @@ def test_a_topic_to_which_others_have_bound_a_queue_is_not_grown(
         assert bodies_in(url, grown.queue_names[partition]) == ["y"]
 
 
-def test_a_topic_is_not_grown_by_who_may_not_bind_or_publish(private_rabbitmq: OwnRabbitMQ) -> None:
-    """It is as it was: half a growth would hold up publishers, and nothing but another growth would end that."""
-    with new_topic(private_rabbitmq.url, 2) as topic, new_user(private_rabbitmq) as user:
-        for lacking in (
-            {"read": f"^(?!{topic.name}$).*"},
-            {"write": f"^{topic.name}$"},
-            {"write": f"^(?!{topic.name}$).*"},
-            {"write": f"^(?!{topic.name}.v2-).*"},
-        ):
-            user.permit(**lacking)
-            with pytest.raises(PermissionMissing, match="write and read on its exchange"):
+def test_a_topic_is_not_grown_by_who_may_not_change_all_of_it(private_rabbitmq: OwnRabbitMQ) -> None:
+    """It is as it was: half a growth would hold up publishers, and nothing but another growth would end that. The error
+    says what is missing: of each topic something else.
+    """
+    url, ends = private_rabbitmq.url, {
+        "configure": (".v2", ".v2.3", ".v2.3.newest", ".v1.2.newest", ".dead"),
+        "read": ("",),
+        "write": ("", "-1", ".v2-2", "amq.default"),
+    }  # fmt: skip
+    with ExitStack() as stack:
+        user = stack.enter_context(new_user(private_rabbitmq))
+        cases: list[tuple[Topic, str, str]] = []
+        for permission, end in ((permission, end) for permission, its in ends.items() for end in its):
+            topic = stack.enter_context(new_topic(url, 2))
+            cases.append((topic, permission, end if end == "amq.default" else topic.name + end))
+        lacks = {it: "|".join(name for _, permission, name in cases if permission == it) for it in ends}
+        user.permit(**{permission: f"^(?!({names})$).*" for permission, names in lacks.items()})
+        for topic, permission, name in cases:
+            with pytest.raises(PermissionMissing, match=rf"{permission} on \w+ '{name}'"):
                 grow_topic(user.url, topic.name, 3)
-            with connected(private_rabbitmq.url) as admin:
+            with connected(url) as admin:
                 assert not admin.exists(f"{topic.name}.v2-0")
+                assert admin.has_exchange(topic.newest_marker)
         user.permit()
-        assert grow_topic(user.url, topic.name, 3).partitions == 3
+        assert grow_topic(user.url, cases[0][0].name, 3).partitions == 3
+
+
+def test_a_topic_whose_dead_letter_queue_is_another_is_not_grown(topic: Topic, amqp_url: str) -> None:
+    """Its new layout could not be opened after the old one was closed."""
+    with channel(amqp_url) as it:
+        it.queue_delete(f"{topic.name}.dead")
+        it.queue_declare(f"{topic.name}.dead", durable=True, arguments={"x-max-length": 7})
+    with Publisher(amqp_url, topic) as publisher:
+        with pytest.raises(QueueMismatch, match=f"{topic.name}.dead"):
+            grow_topic(amqp_url, topic.name, 3)
+        assert_as_it_was(amqp_url, topic, publisher)
 
 
 def test_a_grown_topic_is_listed_once(topic: Topic, amqp_url: str, rabbitmq_server: RabbitMQServer) -> None:

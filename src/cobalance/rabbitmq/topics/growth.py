@@ -45,7 +45,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from cobalance.errors import PermissionMissing, TopicMismatch, UsageError, counted
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.topic import Topic
-from cobalance.rabbitmq.topics.admin import Admin, connected
+from cobalance.rabbitmq.topics.admin import DIRECT, Admin, connected
 from cobalance.rabbitmq.topics.broker import newest_layout, open_layout, read
 from cobalance.rabbitmq.topics.management import bindings_of, unacknowledged_counts
 from cobalance.rabbitmq.topics.own_queues import own_numbers
@@ -66,7 +66,8 @@ def grow_topic(url: str, name: str, partitions: int, *, management_url: str | No
         TopicMissing: there is no such topic.
         TopicMismatch: it has more partitions.
         TopicInUse: another process is changing it.
-        PermissionMissing: the user may not bind its queues, or not publish to it. It is as it was.
+        PermissionMissing: the user may not bind its queues, publish to it, or make what belongs to it. It is as it was.
+        QueueMismatch: its dead-letter queue was declared in another way. It is as it was.
         UsageError: it consists of streams; or it has queue sets, an alternate exchange, or other queues bound to its
             exchange, so that publishers would not notice. It is as it was.
     """
@@ -130,18 +131,33 @@ def _is_routed(channel: BlockingChannel, exchange: str, routing_key: str) -> boo
 
 
 def _require_permissions(admin: Admin, old: Topic, new: Topic) -> None:
-    """Raises PermissionMissing before anything is changed: removes bindings that do not exist, as of a random key."""
-    key = f"cobalance.probe.{uuid.uuid4().hex}"
+    """Raises before anything is changed: once the old layout is closed, publishers wait for the new one. It removes bindings
+    that do not exist, as of a random key, and markers that an interrupted growth may have left; it declares what exists.
+    """
+    key, needs = f"cobalance.probe.{uuid.uuid4().hex}", ""
     try:
+        if new.dead_letter_queue:
+            needs = f"configure on queue {new.dead_letter_queue.name!r}"
+            admin.declare(new.dead_letter_queue)
         with admin.channel(old.name) as channel:
             channel.confirm_delivery()
+            needs = f"write on exchange {old.name!r}"
             channel.basic_publish(old.name, key, b"", PROBE)
             for queue in (*old.queue_names, *new.queue_names):
+                needs = f"write on queue {queue!r}, and read on exchange {old.name!r}"
                 channel.queue_unbind(queue, old.name, key)
+            for marker in (new.marker, new.size_marker, new.newest_marker):
+                needs = f"configure on exchange {marker!r}"
+                channel.exchange_delete(marker)
+            needs = f"configure on exchange {old.newest_marker!r}"
+            channel.exchange_declare(old.newest_marker, DIRECT, durable=True)
+            if new.dead_letter_queue:
+                needs = "write on exchange 'amq.default'"
+                channel.basic_publish("", key, b"", PROBE)
     except PermissionMissing:
         raise PermissionMissing(
-            f"Topic {old.name!r} at {admin.place} cannot be grown by this user. That needs the permissions write and read on its exchange, "
-            f"{old.name!r}, and write on its queues, {old.prefix}-* and {new.prefix}-*, besides configure on all of them. Nothing was changed."
+            f"Topic {old.name!r} at {admin.place} cannot be grown by this user. That needs {needs}: configure, write and read on all "
+            f"exchanges and queues of the topic, {old.name}*, and write on amq.default if it has dead letters. Nothing was changed."
         ) from None
 
 
