@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
+
 import pytest
 from tests.coordinator.backends import MemoryBackend
 from tests.coordinator.driver import Group
+from tests.names import unique
 
-from cobalance.coordinator.transport import Reply
+from cobalance import BlockingGroup, GroupSettings
+from cobalance.coordinator.memory.transport import MemoryTransport
+from cobalance.coordinator.transport import Reply, Script
 from cobalance.errors import Unreachable
-from cobalance.group.vouching import Vouching
+from cobalance.group.vouching import ATTEMPTS, Vouching
 
 
 class Cut(MemoryBackend):
@@ -89,6 +95,34 @@ def test_a_lost_connection_to_redis_does_not_keep_it_from_being_told(
     vouching.tell()
     group.coordinator.tick()
     assert vouched(group) is None
+
+
+def test_what_was_not_answered_is_told_again_after_the_next_answered_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not taken back may end the session of a process that lives."""
+    name, call, told = unique("vouching"), MemoryTransport.call, list[object]()
+    settings = GroupSettings(session_timeout_ms=1_000, heartbeat_interval_ms=50)
+    is_recorded = threading.Event()
+
+    def cut(
+        transport: MemoryTransport, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]
+    ) -> Reply:
+        if script.name == "vouch":
+            told.append(args[-1])
+            if len(told) in range(2, 2 + 2 * ATTEMPTS):
+                raise Unreachable("cut off")
+        reply = call(transport, script, keys, args)
+        if script.name == "vouch":
+            is_recorded.set()
+        return reply
+
+    monkeypatch.setattr(MemoryTransport, "call", cut)
+    with BlockingGroup(name, ["r"], redis_url=f"memory://{name}", settings=settings) as group:
+        group.wait_held("r")
+        for connection in ("amqp-1", None):
+            is_recorded.clear()
+            group._group._engine.vouch(connection)
+            assert is_recorded.wait(20)
+        assert told == ["amqp-1", *["-"] * (2 * ATTEMPTS + 1)]
 
 
 def test_what_is_withdrawn_stays_so(group: Group, vouching: Vouching) -> None:

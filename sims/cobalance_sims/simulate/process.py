@@ -372,6 +372,8 @@ class Process:
         self._in_flight = False
         if isinstance(event, ev.Replied):
             self._lateness.heard(event.sent_at, self._clock.now + self.offset_ms, event.reply)
+            if self.witness is not None:
+                self.witness.answered()
         if event is not None:
             self.deliver(event)
         if self._waiting and not self._in_flight:

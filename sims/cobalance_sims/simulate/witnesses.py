@@ -135,6 +135,11 @@ class Witness:
         """Tells the coordinator what it vouches for, in turn with its other calls."""
         self._process.ask(self._vouching.tell)
 
+    def answered(self) -> None:
+        """The coordinator has answered a call."""
+        if self._vouching.is_unheard:
+            self.tell()
+
     def connect(self) -> None:
         """It has a connection to the broker, once more if this is not the first."""
         if self._connections:

@@ -109,6 +109,14 @@ LOOKS: tuple[Mutant, ...] = (
         breaks="A process that has lost the broker does not say so, and is taken for dead.",
         rungs=("false_alarms@1..20",),
     ),
+    Mutant(
+        name="unanswered-vouches-are-not-repeated",
+        file="group/vouching.py",
+        old="        self._recorded = self.is_unheard = True  # it",
+        new="        self._recorded = True  # it",
+        breaks="A process that has lost the broker while Redis did not answer does not say so later, and is taken for dead.",
+        rungs=("untrue_witnesses@5073..5073", "tests/group/test_vouching.py"),
+    ),
 )
 
 MUTANTS = VOUCHES + LOOKS

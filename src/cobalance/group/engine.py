@@ -392,6 +392,8 @@ class Engine:
             self._report_answer()
             self._keep_time(reply.session_timeout_ms)
             self.post(ev.Replied(request, reply, sent_at))
+            if self.vouching.is_unheard:
+                self.vouching.tell()
 
     def _keep_time(self, session_timeout_ms: int) -> None:
         timeout_ms = call_timeout_ms(session_timeout_ms)

@@ -51,6 +51,8 @@ class Vouching:
         self._member = ""
         self._connection: str | None = None
         self._is_over = self._recorded = self._may_renew = False
+        self.is_unheard = False
+        """Whether the coordinator may not have heard what it was told last."""
         self._number = 0
 
     def joined(self, member: str) -> None:
@@ -62,8 +64,8 @@ class Vouching:
         self._connection = connection
 
     def tell(self) -> None:
-        """Tells the coordinator what it vouches for now, if that has not heard it. Blocks. Without an answer, it is told
-        when the member has joined anew, or its listener has connected.
+        """Tells the coordinator what it vouches for now, if that has not heard it. Blocks. Without an answer, it is to be
+        told again once another call was answered.
         """
         give_up_at = self._now_s() + WITHIN_S
         with self._lock:
@@ -88,11 +90,11 @@ class Vouching:
         connection = None if self._is_over else self._connection
         if not self._member or (connection is None and not self._recorded):
             return
-        self._recorded = True  # it may be, whatever the answer
+        self._recorded = self.is_unheard = True  # it may be recorded, whatever the answer
         self._number += 1  # a copy of an earlier one, whose answer was lost, may come later
         listened = self._listens()
         reply = self._coordinator.execute(Request(Header(self._member, self._number), Vouch(connection)))
-        self._recorded = connection is not None
+        self._recorded, self.is_unheard = connection is not None, False
         self._heed(reply.results, listened=listened)
 
     def _heed(self, results: Sequence[str], *, listened: bool) -> None:
