@@ -8,12 +8,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
 import pytest
 from pika.adapters.select_connection import IOLoop
 from tests.consumers import channel, until
+from tests.faults.proxy import FaultProxy
 from tests.names import unique
 from tests.rabbitmq.wire.test_shortages import NO_FILE, NO_THREAD, Shortage
 from tests.rabbitmq_user import new_user
@@ -144,7 +146,7 @@ async def test_a_will_is_kept_once_there_is_a_thread_or_a_connection_for_it(
 async def test_a_will_is_kept_once_it_is_permitted(
     village: Village, private_rabbitmq: OwnRabbitMQ, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is lacking is said once, however often it is tried."""
+    """What is lacking is said once, however often it is tried; and once more if it is lacking again later."""
     village.url = private_rabbitmq.url
     b = village.process()
     await village.keep(b, "b.1")
@@ -157,9 +159,33 @@ async def test_a_will_is_kept_once_it_is_permitted(
         await until(lambda: village._log.text.count("access to queue 'last-will ") >= 1)
         await anyio.to_thread.run_sync(user.permit)
         await until(lambda: "the last will of member a.1\n" in village._log.text)
+        assert village._log.text.count("no last will can be kept") == 1
+        await anyio.to_thread.run_sync(partial(user.permit, write="^(?!amq.default$).*"))
+        await until(lambda: village._log.text.count("no last will can be kept") >= 2)
         a.die()
         assert b.heard.get(timeout=PATIENCE_S) == "a.1"
-    assert village._log.text.count("no last will can be kept") == 1
+
+
+async def test_a_busy_link_costs_no_will(village: Village, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where RabbitMQ's answers wait behind a large message it is tried again soon, and not as late as after a refusal."""
+    monkeypatch.setattr(last_will, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(last_will, "AGAIN_MS", 1)
+    put_off, keep_later = threading.Event(), LastWill._keep_later
+
+    def kept_later(will: LastWill) -> None:
+        put_off.set()
+        keep_later(will)
+
+    monkeypatch.setattr(LastWill, "_keep_later", kept_later)
+    with FaultProxy(urlsplit(village.url).port or 0) as wire:
+        plain, village.url = village.url, wire.through(village.url)
+        a = village.process()
+        a.will._url = plain
+        wire.black_hole("to_client")
+        a.will.keep("a.1", "amqp")
+        assert await anyio.to_thread.run_sync(put_off.wait, PATIENCE_S)
+        wire.heal()
+        await until(lambda: "the last will of member a.1\n" in village._log.text)
 
 
 async def test_a_member_that_has_left_has_no_will(village: Village) -> None:

@@ -180,7 +180,7 @@ class LastWill:
         return self._running
 
     def _report(self, error: Exception) -> None:
-        """Once for each kind of reason; that RabbitMQ is away is reported by the connection."""
+        """Once for each kind of reason until a will is kept; that RabbitMQ is away is reported by the connection."""
         if not isinstance(error, Unreachable) and type(error) is not self._refused:
             self._refused = type(error)
             log.warning(
@@ -264,7 +264,7 @@ class LastWill:
             return
         if self._held is not None:
             channel.basic_ack(self._held)
-        self._held = method.delivery_tag
+        self._held, self._refused = method.delivery_tag, None
         self._on_kept(will.connection)
         log.debug("%s: RabbitMQ keeps the last will of member %s", self._connection.name, will.member)
 
