@@ -35,6 +35,9 @@ one message more than had come back, and a crash of its successor would then spo
 WITHIN_MS = 2_000
 """A queue that sends nothing for so long keeps no handover waiting for longer."""
 
+ANSWERED_MS = 1_000
+"""RabbitMQ answers for a silent leader after 250 ms. A later answer waits behind a large message, as CloseOk would."""
+
 
 @attrs.define
 class Returned:
@@ -52,6 +55,8 @@ class Returned:
     _consumers: int = attrs.field(default=1, init=False)
     _due: int = attrs.field(default=0, init=False)  # what the consumers so far are sent, if there is that much
     _looks: int = attrs.field(default=0, init=False)
+    _asked_at: int | None = attrs.field(default=None, init=False)
+    """None once RabbitMQ has answered."""
     _then: Callable[[], None] | None = attrs.field(default=None, init=False)
 
     def note(self, *, redelivered: bool) -> None:
@@ -73,9 +78,11 @@ class Returned:
 
     def _look(self) -> None:
         if self._channel.is_open:
+            self._asked_at = monotonic_ms()
             self._channel.queue_declare(self._queue, passive=True, callback=self._counted)
 
     def _counted(self, frame: Any) -> None:
+        self._asked_at = None
         waiting = frame.method.message_count
         is_known = waiting or frame.method.consumer_count  # its leader: a silent one counts not even us
         if self._has_all or (is_known and not waiting):
@@ -97,6 +104,7 @@ class Returned:
         that wait the one with the highest priority is next.
         """
         self._consumers += 1
+        self._asked_at = monotonic_ms()
         self._channel.basic_qos(prefetch_count=count)
         self._channel.basic_consume(
             self._queue,
@@ -109,6 +117,7 @@ class Returned:
     def _go_over(self, count: int) -> None:
         if self._channel.is_open:  # nothing is on its way to the last one, which would be put back now
             self._due += count
+            self._asked_at = monotonic_ms()
             self._channel.basic_cancel(self._tag_of(self._consumers - 1), callback=lambda _: self._look())
 
     def _tag_of(self, consumer: int) -> str:
@@ -119,7 +128,8 @@ class Returned:
 
     def _give_up(self, had_received: int) -> None:
         is_awaited = self._then is not None and self._channel.is_open
-        if is_awaited and self._received > had_received:
+        is_busy = self._asked_at is not None and monotonic_ms() - self._asked_at >= ANSWERED_MS
+        if is_awaited and (is_busy or self._received > had_received):
             self._give_up_later()  # large messages take their time; the deadline of the handover bounds it
             return
         if is_awaited:
