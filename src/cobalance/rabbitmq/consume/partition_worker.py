@@ -645,8 +645,9 @@ class PartitionWorker:
         return []  # the channel is gone, too
 
     def _abort(self, consumer: PartitionConsumer) -> Future[Progress]:
-        """Aborts once cancelled handlers have ended, and it is known whether the dead letters have the current messages, at
-        most RabbitMQ's timeout.
+        """Aborts once cancelled handlers have ended, and it is known whether the dead letters have the current messages. That
+        may be long after the partition was given up, for as long as RabbitMQ takes more of a large one: until then RabbitMQ
+        lets nobody else in, who would hang over the same message.
         """
         words, forced = list(self._last_words), self._aborted
         if not words:
