@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 import proof
-from proof.bench.cost.changes import KINDS, Change
+from proof.bench.cost.changes import KINDS, ChangeCost
 from proof.bench.cost.results import Costs, slopes
 from proof.bench.figures import compare_each
 
@@ -53,7 +53,7 @@ def test_the_costs_are_measured_for_all_changes(tmp_path: Path) -> None:
 
 def test_slopes_are_found() -> None:
     """A cost that grows with the root of the members, and not with the resources, whatever else its level is."""
-    change = Change("ten come", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    change = ChangeCost("ten come", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     costs = Costs(one_us=10)
     for members in (10, 1_000):
         for resources in (100, 10_000):

@@ -23,7 +23,7 @@ from cobalance.servers.find import find_redis
 from proof.bench import run
 from proof.bench.peers import external, measure, results
 from proof.bench.peers.external import External
-from proof.bench.peers.judge import Change, Handled, Story, minimum_moves
+from proof.bench.peers.judge import Handled, MembershipChange, Story, minimum_moves
 from proof.bench.peers.kafka import fetch
 from proof.bench.peers.load import Load
 from proof.bench.peers.peer import Publisher
@@ -48,13 +48,15 @@ class Line:
     def at(self, process: int, partition: int, number: int, begun: float, *, ends: bool = True) -> None:
         self.handled.append(Handled(process, partition, number, begun, begun + 0.002 if ends else None))
 
-    def story(self, partitions: int, *changes: Change, published: int = 0) -> Story:
+    def story(self, partitions: int, *changes: MembershipChange, published: int = 0) -> Story:
         sent = {(part, number): number * 0.025 for part in range(partitions) for number in range(published)}
         return Story(partitions=partitions, handled=tuple(self.handled), changes=changes, published=sent)
 
 
-def change(kind: str, process: int, members: tuple[int, ...], *, at: float = 0.99, until: float = 3.0) -> Change:
-    return Change(kind=kind, process=process, at=at, until=until, members=members)
+def change(
+    kind: str, process: int, members: tuple[int, ...], *, at: float = 0.99, until: float = 3.0
+) -> MembershipChange:
+    return MembershipChange(kind=kind, process=process, at=at, until=until, members=members)
 
 
 def test_a_join_that_moves_what_it_must() -> None:

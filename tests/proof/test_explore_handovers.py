@@ -15,7 +15,7 @@ from cobalance.rabbitmq.partition.key_order import KeyOrder
 from cobalance.rabbitmq.partition.states import Step
 from proof.explore.cli import TIERS, Exploration, main, run
 from proof.explore.search import SearchResult
-from proof.partitions.exploring import REQUIRED_OF_HANDOVERS, Handovers
+from proof.partitions.exploring import REQUIRED_OF_HANDOVERS, HandoverTransitions
 from proof.partitions.scope import HANDOVER_SCOPES, can_happen
 
 pytestmark = pytest.mark.timeout(300)
@@ -122,7 +122,7 @@ def test_a_planted_bug_is_found(planted: str, monkeypatch: pytest.MonkeyPatch) -
 
 def test_partitions_that_meet_nowhere_are_explored_once() -> None:
     """With nothing to go wrong two partitions have as many states as the product of each, and steps as their sum."""
-    alone = Handovers(HANDOVER_SCOPES["2q"])
+    alone = HandoverTransitions(HANDOVER_SCOPES["2q"])
     first, second = alone.partitions
     assert (first.first, second.first) == (0, 0)
     list(alone.successors(alone.beginning))

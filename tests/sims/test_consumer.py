@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cobalance_sims.simulate.broker import Queue
+from cobalance_sims.simulate.broker import SimulatedQueue
 from cobalance_sims.simulate.consumer import SimulatedPartition
 from cobalance_sims.simulate.scenario import QUICKENED
 from cobalance_sims.simulate.world import World
@@ -33,7 +33,7 @@ class Scene:
         return lane
 
     @property
-    def queue(self) -> Queue:
+    def queue(self) -> SimulatedQueue:
         """As the broker has it."""
         return self.broker.queue("r")
 

@@ -62,7 +62,7 @@ class Delivery:
 
 
 @attrs.define(eq=False)
-class Queue:
+class SimulatedQueue:
     """Messages are numbered in the order of publication."""
 
     name: str
@@ -82,12 +82,12 @@ class SimulatedBroker:
         self.ways = ways or Ways()
         self.heartbeat_ms = 1_000 * max(1, round(world.settings.session_timeout_ms / 3_000))
         """The value a ConsumerGroup asks for."""
-        self.queues: dict[str, Queue] = {}
+        self.queues: dict[str, SimulatedQueue] = {}
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, name: str) -> SimulatedQueue:
         """Returns the durable queue, which is created on first use."""
         if name not in self.queues:
-            self.queues[name] = Queue(name)
+            self.queues[name] = SimulatedQueue(name)
         return self.queues[name]
 
     def publish(self, name: str, handle_ms: int | None = None) -> None:
@@ -126,7 +126,7 @@ class SimulatedBroker:
         while queue.unacked:
             queue.ready.appendleft(attrs.evolve(queue.unacked.pop(), redelivered=True))
 
-    def _push(self, queue: Queue) -> None:
+    def _push(self, queue: SimulatedQueue) -> None:
         channel = queue.consumer
         while channel is not None and queue.ready and len(queue.unacked) < channel.prefetch:
             delivery = queue.ready.popleft()

@@ -31,7 +31,7 @@ LEAST = 1e-9
 
 
 @attrs.define
-class Queue:
+class FluidQueue:
     """One resource's messages, and who works them."""
 
     worker: Process | None = None
@@ -61,7 +61,7 @@ class Queues(Check):
     def __init__(self, world: World, arrivals: Callable[[int], float], each_per_s: float, random: Random) -> None:
         super().__init__(world)
         self._arrivals, self._each_per_s, self._random = arrivals, each_per_s, random
-        self.queues = {name: Queue() for name in world.resources}
+        self.queues = {name: FluidQueue() for name in world.resources}
         self.ages: Histogram = {}
         self.done_by: dict[str, float] = {}
         """Process → what it has done."""
@@ -107,7 +107,7 @@ class Queues(Check):
         self._step_ends += STEP_MS
 
     def _flow(self, begin: int, end: int) -> None:
-        part, held = (end - begin) / STEP_MS, dict[str, list[Queue]]()
+        part, held = (end - begin) / STEP_MS, dict[str, list[FluidQueue]]()
         for name, queue in self.queues.items():
             queue.add(self._coming[name] * part, (begin + end) / 2)
             if queue.worker is None:
@@ -117,7 +117,7 @@ class Queues(Check):
         for worker, queues in held.items():
             self._work(worker, queues, begin, end)
 
-    def _work(self, worker: str, queues: list[Queue], begin: int, end: int) -> None:
+    def _work(self, worker: str, queues: list[FluidQueue], begin: int, end: int) -> None:
         able = before = self._each_per_s * (end - begin) / 1_000
         for left, queue in enumerate(sorted(queues, key=lambda it: it.waiting)):
             done = min(queue.waiting, able / (len(queues) - left))
@@ -125,7 +125,7 @@ class Queues(Check):
             self._take(queue, done, begin, end)
         self.done_by[worker] = self.done_by.get(worker, 0.0) + before - able
 
-    def _take(self, queue: Queue, count: float, begin: int, end: int) -> None:
+    def _take(self, queue: FluidQueue, count: float, begin: int, end: int) -> None:
         """They are done evenly within that time."""
         queue.waiting -= count
         taken = 0.0

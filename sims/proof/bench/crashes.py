@@ -52,7 +52,7 @@ class Message:
     at: float
 
 
-class Load:
+class SteadyLoad:
     """A message on each queue at equal intervals, from a thread."""
 
     def __init__(self, amqp_url: str, queues: Sequence[str]) -> None:
@@ -126,7 +126,7 @@ class Crashes:
         self._coordinator.create(SETTINGS)
         options = json.dumps({"settings": attrs.asdict(SETTINGS), "crash_detection": detect, "apart": apart})
         self._team = Team([name, name, redis_url, amqp_url, options])
-        self._load = Load(amqp_url, self._topic.queue_names)
+        self._load = SteadyLoad(amqp_url, self._topic.queue_names)
 
     def gaps_ms(self, rounds: int) -> Iterator[list[float]]:
         """For each kill, how long each of the victim's partitions stood still."""

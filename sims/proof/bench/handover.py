@@ -41,7 +41,7 @@ PREFETCH = 20
 SETTINGS = GroupSettings(session_timeout_ms=3_000, heartbeat_interval_ms=900, gather_ms=0)
 
 
-class Handovers:
+class HandoverBench:
     """A topic with a backlog on every partition, so that a message is always waiting for the next owner."""
 
     def __init__(self, redis_url: str, amqp_url: str) -> None:

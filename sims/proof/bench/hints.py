@@ -80,7 +80,7 @@ def _raw(redis_url: str) -> float:
 def _ours(redis_url: str) -> float:
     """One member is simulated by hand and releases; the other one is real."""
     group = f"bench-{uuid.uuid4().hex[:8]}"
-    by_hand = _Member(Coordinator(open_transport(redis_url), group))
+    by_hand = _MemberByHand(Coordinator(open_transport(redis_url), group))
     other = open_transport(redis_url)
     grants = _Grants()
     engine = Engine(Coordinator(other, group), grants, SETTINGS, MemberSettings())
@@ -97,7 +97,7 @@ def _ours(redis_url: str) -> float:
     return statistics.median(delays)
 
 
-class _Member:
+class _MemberByHand:
     """A member without an engine."""
 
     def __init__(self, coordinator: Coordinator) -> None:

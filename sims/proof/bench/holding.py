@@ -27,7 +27,7 @@ BEATS = 20
 def figures(sizes: tuple[int, ...] = SIZES) -> Iterator[Figure]:
     """One figure for each number of resources that a member holds, a hundred of which are busy, others each time."""
     for count in sizes:
-        member = _Member(count)
+        member = _FullSession(count)
         began = time.thread_time()
         for _ in range(BEATS):
             member.beat()
@@ -41,7 +41,7 @@ def figures(sizes: tuple[int, ...] = SIZES) -> Iterator[Figure]:
         )
 
 
-class _Member:
+class _FullSession:
     """A session without threads that holds all resources."""
 
     def __init__(self, count: int) -> None:

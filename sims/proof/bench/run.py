@@ -24,7 +24,7 @@ from proof.bench.consume import Consuming
 from proof.bench.cost import measure as cost
 from proof.bench.cost import results as costs
 from proof.bench.figures import Figure
-from proof.bench.handover import Handovers
+from proof.bench.handover import HandoverBench
 from proof.bench.peers import measure, results
 from proof.bench.peers.kafka.fetch import KafkaUnavailable
 from proof.bench.watched import HANDLERS, Watched
@@ -201,7 +201,7 @@ def _on_both(
     if "by_key" in parts:
         yield from ByKey(redis_url, amqp_url, messages).figures(rounds)
     if "handover" in parts:
-        yield from Handovers(redis_url, amqp_url).figures(rounds)
+        yield from HandoverBench(redis_url, amqp_url).figures(rounds)
     if "hints" in parts:
         yield from hints.figures(redis_url, rounds)
     if "journal" in parts:

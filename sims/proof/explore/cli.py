@@ -19,7 +19,7 @@ from proof.explore.scope import SCOPES
 from proof.explore.search import Search, SearchResult
 from proof.explore.story import PathStory
 from proof.explore.world import Transitions
-from proof.partitions.exploring import REQUIRED_OF_HANDOVERS, Handovers, HandoverSearch
+from proof.partitions.exploring import REQUIRED_OF_HANDOVERS, HandoverSearch, HandoverTransitions
 from proof.partitions.scope import HANDOVER_SCOPES, can_happen
 from proof.partitions.telling import HandoverStory
 
@@ -152,7 +152,7 @@ def _run_all(options: argparse.Namespace, urls: list[str] | None) -> Iterator[Ex
 def run(work: Exploration) -> ExplorationReport:
     """Explores and replays one scope. Handovers of partitions execute no scripts, so there is nothing to replay."""
     if work.scope in HANDOVER_SCOPES:
-        handovers = Handovers(HANDOVER_SCOPES[work.scope])
+        handovers = HandoverTransitions(HANDOVER_SCOPES[work.scope])
         found = HandoverSearch(handovers, liveness=work.liveness, seconds=work.seconds).run(_progress(work.scope))
         return ExplorationReport(found, HandoverStory(handovers).tell(found.found) if found.found else "", ())
     world = Transitions(SCOPES[work.scope], lua=work.lua, digest=digest_of if work.redis_url else None)

@@ -33,7 +33,7 @@ FAILURES = (CobalanceError, ArithmeticError, AttributeError, LookupError, TypeEr
 
 
 @attrs.frozen(eq=False)
-class Step:
+class PartitionStep:
     """One event, and what it led to."""
 
     event: Event
@@ -50,7 +50,7 @@ class Partitions:
         self._numbers: dict[Key, int] = {}
         self._keys_of: list[Key] = []
         self._events: dict[int, tuple[Event, ...]] = {}
-        self._steps: dict[tuple[int, Event], Step] = {}
+        self._steps: dict[tuple[int, Event], PartitionStep] = {}
         self._good: set[int] = set()
         """From where the fair continuation ends well."""
         self.first = self.add(Partition.of(scope, number))
@@ -77,20 +77,20 @@ class Partitions:
             found = self._events[number] = tuple(self._handover(self.copy(number)).events())
         return found
 
-    def step(self, number: int, event: Event) -> Step:
+    def step(self, number: int, event: Event) -> PartitionStep:
         """Lets an event happen, or `cut` a member's connection."""
         return self._steps.get((number, event)) or self._take(number, event)
 
-    def _take(self, number: int, event: Event) -> Step:
+    def _take(self, number: int, event: Event) -> PartitionStep:
         partition = self.copy(number)
         try:
             self._handover(partition).happen(event)
         except Wrong as wrong:
-            step = Step(event, number, str(wrong))
+            step = PartitionStep(event, number, str(wrong))
         except FAILURES as problem:  # the core itself has failed
-            step = Step(event, number, f"the core raises {type(problem).__name__}: {problem}")
+            step = PartitionStep(event, number, f"the core raises {type(problem).__name__}: {problem}")
         else:
-            step = Step(event, self.add(partition))
+            step = PartitionStep(event, self.add(partition))
         self._steps[number, event] = step
         return step
 
@@ -120,7 +120,7 @@ class Partitions:
         self._good.update(trail)
         return "", ()
 
-    def _fair(self, number: int) -> Step | None:
+    def _fair(self, number: int) -> PartitionStep | None:
         """What keeps it going. Of timers only those that change something, and the retry last."""
         calm = [it for it in self.events(number) if it[0] not in {*COSTS, "reset", "cut short"}]
         calm.sort(key=lambda it: (it[0] == "timer", Timer.RETRY in it))
@@ -135,7 +135,7 @@ class Partitions:
         return ""
 
 
-class Handovers:
+class HandoverTransitions:
     """The transitions of a scope."""
 
     def __init__(self, scope: HandoverScope) -> None:
@@ -180,7 +180,7 @@ class Handovers:
 class HandoverSearch(BreadthFirst):
     """Through the states of a few partitions."""
 
-    def __init__(self, world: Handovers, *, liveness: bool = True, seconds: float | None = None) -> None:
+    def __init__(self, world: HandoverTransitions, *, liveness: bool = True, seconds: float | None = None) -> None:
         super().__init__(world, seconds=seconds)
         self._world, self._liveness = world, liveness
 

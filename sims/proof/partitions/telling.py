@@ -5,7 +5,7 @@ from __future__ import annotations
 from proof.explore.pool import Ids
 from proof.explore.search import Found
 from proof.explore.world import Action
-from proof.partitions.exploring import Handovers
+from proof.partitions.exploring import HandoverTransitions
 from proof.partitions.handover import Partition
 
 _SAYS = {
@@ -38,7 +38,7 @@ _SAYS = {
 class HandoverStory:
     """Describes a path, and behind each step the partition it is about: its queue, and its readers."""
 
-    def __init__(self, world: Handovers) -> None:
+    def __init__(self, world: HandoverTransitions) -> None:
         self._world = world
 
     def tell(self, found: Found) -> str:

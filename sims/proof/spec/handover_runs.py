@@ -57,7 +57,7 @@ KINDS = (
 )
 
 
-class Broker:
+class SharedBroker:
     """Any RabbitMQ, for a :class:`Churn`: it ends connections of members from their side, as a network would."""
 
     def __init__(self, url: str) -> None:
@@ -87,7 +87,7 @@ class Play:
 
     def __init__(self, url: str, kind: PartitionKind) -> None:
         name = f"handover-{secrets.token_hex(4)}"
-        self.kind, self._broker = kind, Broker(url)
+        self.kind, self._broker = kind, SharedBroker(url)
         self.churn = Churn(name, self._broker)  # type: ignore[arg-type]  # it needs no more of one
         self.recorder = HandoverRecorder(OwnTransport(self.churn._store), name)  # noqa: SLF001 -- its Redis
         self.topic = create_topic(url, Topic(name, 1, kind.queue_type))

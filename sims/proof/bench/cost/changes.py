@@ -38,7 +38,7 @@ YARDSTICK_CALLS = 100
 
 
 @attrs.frozen
-class Change:
+class ChangeCost:
     """One change of a group of one size. What was repeated has medians, but for the longest call of all."""
 
     kind: str
@@ -83,7 +83,7 @@ def names(resources: int) -> tuple[str, ...]:
 
 def changes(
     server: Server, members: int, resources: int, *, alone: int, is_rest_measured: bool
-) -> Iterator[Change | Memory]:
+) -> Iterator[ChangeCost | Memory]:
     """Everything in turn, on a group of its own. ``alone`` is what it takes while nobody but its founder has come."""
     before = _used(server)
     group = SessionGroup(server)
@@ -121,7 +121,7 @@ class _Measuring:
     members: int
     resources: int
 
-    def change(self, kind: str, costs: Sequence[Cost]) -> Change:
+    def change(self, kind: str, costs: Sequence[Cost]) -> ChangeCost:
         """Looks whether all is as it should be, too."""
         self.group.check()
 
@@ -129,7 +129,7 @@ class _Measuring:
             return statistics.median(value(it) for it in costs)
 
         each = sorted(us for it in costs for us in it.tally.each_us) or [0.0]
-        return Change(
+        return ChangeCost(
             kind=kind,
             members=self.members,
             resources=self.resources,
@@ -145,7 +145,7 @@ class _Measuring:
             beats=median(lambda it: it.beats.calls),
         )
 
-    def rest(self, cost: Cost, seconds: float) -> Change:
+    def rest(self, cost: Cost, seconds: float) -> ChangeCost:
         """All calls that are made while nothing happens, a second's share of them."""
         both = Cost(bytes_sent=cost.bytes_sent)
         for tally in (cost.tally, cost.beats):
@@ -160,7 +160,7 @@ class _Measuring:
             even_ms=0,
         )
 
-    def coming_and_going(self, come: str, go: str, capacity: int) -> Iterator[Change]:
+    def coming_and_going(self, come: str, go: str, capacity: int) -> Iterator[ChangeCost]:
         """Again and again, all at one moment, so that nothing else is due."""
         joined, left = [], []
         self.group.run()

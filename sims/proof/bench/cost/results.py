@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 from rich.table import Table
 
-from proof.bench.cost.changes import KINDS, Change, Memory
+from proof.bench.cost.changes import KINDS, ChangeCost, Memory
 from proof.bench.figures import Figure
 
 if TYPE_CHECKING:
@@ -31,24 +31,26 @@ class Costs:
 
     one_us: float
     """Redis's CPU for `EVALSHA return 1`, in the same run."""
-    changes: list[Change] = attrs.Factory(list)
+    changes: list[ChangeCost] = attrs.Factory(list)
     memory: list[Memory] = attrs.Factory(list)
     yardstick_us: list[float] = attrs.Factory(list)
     """Redis's CPU for a fixed script, each time; between the groups."""
-    last: Change | Memory | None = None
+    last: ChangeCost | Memory | None = None
 
-    def add(self, it: Change | Memory) -> None:
+    def add(self, it: ChangeCost | Memory) -> None:
         self.last = it
-        if isinstance(it, Change):
+        if isinstance(it, ChangeCost):
             self.changes.append(it)
         else:
             self.memory.append(it)
 
-    def of(self, kind: str) -> list[Change]:
+    def of(self, kind: str) -> list[ChangeCost]:
         return [it for it in self.changes if it.kind == kind]
 
 
-def slope(changes: list[Change], along: Callable[[Change], int], within: Callable[[Change], int]) -> float | None:
+def slope(
+    changes: list[ChangeCost], along: Callable[[ChangeCost], int], within: Callable[[ChangeCost], int]
+) -> float | None:
     """To which power of a size Redis's CPU grows: of a line through logarithms, with a level of its own for each other size.
 
     None where there are not two sizes to compare.
@@ -137,7 +139,7 @@ def figures(costs: Costs) -> Iterator[Figure]:
 def line(costs: Costs) -> str:
     """What was measured last."""
     match costs.last:
-        case Change() as it:
+        case ChangeCost() as it:
             size, calls = (
                 f"{it.members:,} x {it.resources:,}",
                 f"{it.calls:.0f} calls, the longest {it.longest_ms:.2f} ms",

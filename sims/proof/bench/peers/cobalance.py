@@ -37,16 +37,16 @@ class Cobalance:
     def title(self) -> str:
         return f"Cobalance, {self.kind} queues"
 
-    def open(self, partitions: int) -> _Place:
+    def open(self, partitions: int) -> _CobalanceTopic:
         topic = Topic(f"peers-{uuid.uuid4().hex[:8]}", partitions, self.kind)  # type: ignore[arg-type]  # checked there
-        place = _Place(create_topic(self.amqp_url, topic), self.redis_url, self.amqp_url)
+        place = _CobalanceTopic(create_topic(self.amqp_url, topic), self.redis_url, self.amqp_url)
         # Else the first process waits for a session: an empty Redis may have lost the group.
         Coordinator(open_transport(self.redis_url), topic.name).create(SETTINGS)
         return place
 
 
 @attrs.frozen
-class _Place:
+class _CobalanceTopic:
     topic: Topic
     redis_url: str
     amqp_url: str

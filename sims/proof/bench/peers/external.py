@@ -51,8 +51,8 @@ class External:
             self.close()
             raise
 
-    def open(self, partitions: int) -> _Place:
-        place = _Place(self._program, str(self._port), f"peers-{uuid.uuid4().hex[:8]}")
+    def open(self, partitions: int) -> _ServedTopic:
+        place = _ServedTopic(self._program, str(self._port), f"peers-{uuid.uuid4().hex[:8]}")
         command = [self._program, "open", place.port, place.name, str(partitions)]
         subprocess.run(command, check=True, timeout=COMMAND_TIMEOUT_S)
         return place
@@ -68,7 +68,7 @@ class External:
 
 
 @attrs.frozen
-class _Place:
+class _ServedTopic:
     program: str
     port: str
     name: str
@@ -78,14 +78,14 @@ class _Place:
     def command(self) -> list[str]:
         return [self.program, "member", self.port, self.name]
 
-    def publisher(self) -> _Publisher:
-        return _Publisher([self.program, "load", self.port, self.name])
+    def publisher(self) -> _PipedPublisher:
+        return _PipedPublisher([self.program, "load", self.port, self.name])
 
     def close(self) -> None:
         """Its server's folder goes with the server."""
 
 
-class _Publisher:
+class _PipedPublisher:
     def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True)
         self._lines: IO[str] = self._process.stdin  # type: ignore[assignment]  # it was opened above

@@ -27,7 +27,7 @@ class Handled:
 
 
 @attrs.frozen
-class Change:
+class MembershipChange:
     """Something that happened to the group."""
 
     kind: str
@@ -42,7 +42,7 @@ class Change:
 
 
 @attrs.frozen
-class Outcome:
+class ChangeOutcome:
     """What a change cost."""
 
     kind: str
@@ -80,11 +80,11 @@ class Story:
 
     partitions: int
     handled: tuple[Handled, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[MembershipChange, ...]
     published: dict[tuple[int, int], float]
     """(partition, number) → when."""
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[ChangeOutcome]:
         """One for each change, in their order."""
         begun = sorted(self.handled, key=lambda it: it.begun)
         repeated, disordered = _out_of_turn(begun)
@@ -108,7 +108,7 @@ class Story:
         return outcomes
 
 
-def judge(partitions: int, handled: Sequence[Handled], change: Change) -> Outcome:
+def judge(partitions: int, handled: Sequence[Handled], change: MembershipChange) -> ChangeOutcome:
     """Judges one change by the messages of all partitions, which are in the order of their beginnings."""
     lines = [[it for it in handled if it.partition == number] for number in range(partitions)]
     owners = [_owner(line, change.at) for line in lines]
@@ -123,7 +123,7 @@ def judge(partitions: int, handled: Sequence[Handled], change: Change) -> Outcom
         if owner in change.members and not _moves(line, owner, change)
         for pause in _pauses(line, change)
     ]
-    return Outcome(
+    return ChangeOutcome(
         kind=change.kind,
         moves=len(moves),
         minimum=minimum_moves(partitions, owners, change.members),
@@ -154,7 +154,7 @@ def _owner(line: Sequence[Handled], at: float) -> int | None:
     return next((it.process for it in reversed(line) if it.begun <= at), None)
 
 
-def _moves(line: Sequence[Handled], owner: int | None, change: Change) -> list[tuple[float | None, Handled]]:
+def _moves(line: Sequence[Handled], owner: int | None, change: MembershipChange) -> list[tuple[float | None, Handled]]:
     """When the old owner's last message ended, and the new owner's first one."""
     moves = []
     for it in line:
@@ -165,7 +165,7 @@ def _moves(line: Sequence[Handled], owner: int | None, change: Change) -> list[t
     return moves
 
 
-def _pauses(line: Sequence[Handled], change: Change) -> list[float]:
+def _pauses(line: Sequence[Handled], change: MembershipChange) -> list[float]:
     """Between messages, as far as it is after the change; the last one may still go on."""
     pauses, free_since = [], change.at
     for it in line:
@@ -206,7 +206,7 @@ def _overlapping(handled: Sequence[Handled]) -> list[float]:
     return found
 
 
-def _published_in(at: float, changes: Sequence[Change], number: int) -> bool:
+def _published_in(at: float, changes: Sequence[MembershipChange], number: int) -> bool:
     """Between the end of the change before this one and its own: what a crash loses was published shortly before it."""
     since = changes[number - 1].until if number else float("-inf")
     until = changes[number].until if number < len(changes) - 1 else float("inf")

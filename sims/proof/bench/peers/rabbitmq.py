@@ -30,7 +30,7 @@ class SingleActiveConsumer:
     def title(self) -> str:
         return f"RabbitMQ alone, {self.kind} queues"
 
-    def open(self, partitions: int) -> _Place:
+    def open(self, partitions: int) -> _Queues:
         name = f"peers-{uuid.uuid4().hex[:8]}"
         queues = [f"{name}-{number}" for number in range(partitions)]
         with pika.BlockingConnection(pika.URLParameters(self.amqp_url)) as connection:
@@ -38,11 +38,11 @@ class SingleActiveConsumer:
             for queue in queues:
                 arguments = {"x-queue-type": self.kind, "x-single-active-consumer": True}
                 channel.queue_declare(queue, durable=True, arguments=arguments)
-        return _Place(self.amqp_url, queues)
+        return _Queues(self.amqp_url, queues)
 
 
 @attrs.frozen
-class _Place:
+class _Queues:
     amqp_url: str
     queues: Sequence[str]
     environment: Mapping[str, str] = {}

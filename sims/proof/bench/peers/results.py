@@ -9,7 +9,7 @@ import attrs
 from rich.table import Table
 
 from proof.bench.figures import Figure
-from proof.bench.peers.judge import Outcome
+from proof.bench.peers.judge import ChangeOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,9 +32,9 @@ class Played:
     """The machine's, when it had ended."""
     seconds: float
     published: int
-    outcomes: list[Outcome]
+    outcomes: list[ChangeOutcome]
 
-    def outcome(self, kind: str) -> Outcome:
+    def outcome(self, kind: str) -> ChangeOutcome:
         return next(it for it in self.outcomes if it.kind == kind)
 
 
@@ -62,7 +62,7 @@ def markdown(played: Sequence[Played]) -> str:
 def read(report: Mapping[str, Any]) -> list[Played]:
     """The stories of a report that `--json` has written."""
     return [
-        Played(**{**it, "outcomes": [Outcome(**outcome) for outcome in it["outcomes"]]})
+        Played(**{**it, "outcomes": [ChangeOutcome(**outcome) for outcome in it["outcomes"]]})
         for it in report["peers"]["played"]
     ]
 
@@ -73,7 +73,7 @@ def rows(played: Sequence[Played], kind: str) -> Iterator[list[str]]:
         yield [title, *_cells([it.outcome(kind) for it in played if it.title == title])]
 
 
-def _cells(outcomes: Sequence[Outcome]) -> list[str]:
+def _cells(outcomes: Sequence[ChangeOutcome]) -> list[str]:
     gaps = sorted(gap for it in outcomes for gap in it.gaps_ms)
     pauses = [it.pause_ms for it in outcomes if it.pause_ms is not None]
     stalled = sum(it.stalled for it in outcomes)
@@ -122,7 +122,7 @@ def figures(played: Sequence[Played]) -> Iterator[Figure]:
                 yield _total(name + "out of order", mine, lambda it: it.reordered)
 
 
-def _gap(name: str, ours: Sequence[Outcome], raw: Sequence[Outcome]) -> Figure:
+def _gap(name: str, ours: Sequence[ChangeOutcome], raw: Sequence[ChangeOutcome]) -> Figure:
     mine = [statistics.median(it.gaps_ms) for it in ours if it.gaps_ms]
     theirs = [statistics.median(it.gaps_ms) for it in raw if it.gaps_ms]
     if not theirs:
@@ -143,7 +143,7 @@ def _alone(name: str, unit: str, values: Sequence[float]) -> Figure:
     return Figure(name=name, unit=unit, ours=statistics.median(values), rounds=len(values), each=tuple(values))
 
 
-def _total(name: str, outcomes: Sequence[Outcome], count: Callable[[Outcome], int]) -> Figure:
+def _total(name: str, outcomes: Sequence[ChangeOutcome], count: Callable[[ChangeOutcome], int]) -> Figure:
     """A mean: one lost message in one round must not vanish in a median."""
     mean = sum(map(count, outcomes)) / len(outcomes)
     return Figure(name=name, unit="a round", ours=mean, rounds=len(outcomes))

@@ -6,7 +6,7 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-from proof.bench.peers.judge import Change, Story
+from proof.bench.peers.judge import MembershipChange, Story
 from proof.bench.peers.load import Load
 from proof.bench.peers.team import Team
 
@@ -64,32 +64,32 @@ class _Playing:
             partitions=PARTITIONS, handled=self._team.handled(), changes=changes, published=self._load.published
         )
 
-    def _changes(self) -> Iterator[Change]:
+    def _changes(self) -> Iterator[MembershipChange]:
         for happen in (self._join, self._leave, self._kill):
             # At any moment of a heartbeat interval; the members' own heartbeats are not in step either.
             self._rest(STEADY_S + self._chance.uniform(0, self._peer.beat_s))
             yield happen()
 
-    def _join(self) -> Change:
+    def _join(self) -> MembershipChange:
         process = self._team.start()
         self._wait(lambda: process in self._team.started, START_S)
         return self._settled("joins", process, self._team.started[process])
 
-    def _leave(self) -> Change:
+    def _leave(self) -> MembershipChange:
         process = self._one_that_works()
         at, wait = self._team.ask_to_leave(process)
         change = self._settled("leaves", process, at)
         wait()
         return change
 
-    def _kill(self) -> Change:
+    def _kill(self) -> MembershipChange:
         process = self._one_that_works()
         return self._settled("killed", process, self._team.kill(process))
 
     def _one_that_works(self) -> int:
         return self._chance.choice(sorted(set(self._team.owners.values()) & set(self._team.processes)))
 
-    def _settled(self, kind: str, process: int, at: float) -> Change:
+    def _settled(self, kind: str, process: int, at: float) -> MembershipChange:
         """Waits until the shares have been even for a while, or patience is at an end."""
         give_up_at, even_since = at + self._peer.patience_s, None
         while even_since is None or time.monotonic() < even_since + STEADY_S:
@@ -98,7 +98,9 @@ class _Playing:
             even_since = (even_since or time.monotonic()) if self._is_even() else None
             self._team.check()
             time.sleep(POLL_S)
-        return Change(kind=kind, process=process, at=at, until=time.monotonic(), members=tuple(self._team.processes))
+        return MembershipChange(
+            kind=kind, process=process, at=at, until=time.monotonic(), members=tuple(self._team.processes)
+        )
 
     def _is_even(self) -> bool:
         owners = list(self._team.owners.values())

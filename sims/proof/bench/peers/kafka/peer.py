@@ -107,7 +107,7 @@ class KafkaGroup:
     def beat_s(self) -> float:
         return self.protocol.beat_s
 
-    def open(self, partitions: int) -> _Place:
+    def open(self, partitions: int) -> _KafkaTopic:
         from confluent_kafka.admin import AdminClient, NewTopic
 
         name = f"peers-{uuid.uuid4().hex[:8]}"
@@ -116,7 +116,7 @@ class KafkaGroup:
             created.result(ADMIN_TIMEOUT_S)
         if self.protocol.group:
             _set_of_group(admin, name, self.protocol.group)
-        return _Place(self.kafka, name, self.protocol.client, admin)
+        return _KafkaTopic(self.kafka, name, self.protocol.client, admin)
 
 
 def _set_of_group(admin: Any, group: str, settings: Mapping[str, str]) -> None:
@@ -131,7 +131,7 @@ def _set_of_group(admin: Any, group: str, settings: Mapping[str, str]) -> None:
 
 
 @attrs.frozen
-class _Place:
+class _KafkaTopic:
     kafka: Kafka
     name: str
     client: Mapping[str, str]
@@ -146,15 +146,15 @@ class _Place:
     def environment(self) -> dict[str, str]:
         return {IMPORT_PATH: ":".join([*sys.path, self.kafka.client])}
 
-    def publisher(self) -> _Publisher:
-        return _Publisher(self.kafka.address, self.name)
+    def publisher(self) -> _KafkaPublisher:
+        return _KafkaPublisher(self.kafka.address, self.name)
 
     def close(self) -> None:
         for deleted in self.admin.delete_topics([self.name]).values():
             deleted.result(ADMIN_TIMEOUT_S)
 
 
-class _Publisher:
+class _KafkaPublisher:
     def __init__(self, address: str, topic: str) -> None:
         from confluent_kafka import Producer
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 POLL_S = 0.05
 
 
-class Program:
+class KafkaMember:
     """A consumer, and the offsets that it has to commit."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -62,7 +62,7 @@ class Program:
 
 if __name__ == "__main__":
     report.end_with_parent()
-    program = Program(json.loads(sys.argv[2]))
+    program = KafkaMember(json.loads(sys.argv[2]))
     report.on_sigterm(program.stop)
     report.started()
     program.run(sys.argv[1])

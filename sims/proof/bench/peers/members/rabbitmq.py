@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PREFETCH = 20
 
 
-class Program:
+class RabbitMQMember:
     """One connection, and a channel for each queue."""
 
     def __init__(self, amqp_url: str, queues: Sequence[str]) -> None:
@@ -64,7 +64,7 @@ class Program:
 class Consumer:
     """One queue: its messages one after the other, beside those of other queues."""
 
-    def __init__(self, program: Program, queue: str) -> None:
+    def __init__(self, program: RabbitMQMember, queue: str) -> None:
         self._program, self._queue, self._partition = program, queue, report.partition_of(queue)
         self._buffer: deque[tuple[int, int]] = deque()
         self._busy = False
@@ -103,7 +103,7 @@ class Consumer:
 
 if __name__ == "__main__":
     report.end_with_parent()
-    program = Program(sys.argv[1], sys.argv[2:])
+    program = RabbitMQMember(sys.argv[1], sys.argv[2:])
     report.on_sigterm(program.stop)
     report.started()
     program.run()
