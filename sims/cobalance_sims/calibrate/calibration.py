@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from cobalance.errors import CobalanceError
+from cobalance.errors import CobalanceError, counted
 from cobalance_sims.calibrate import handling, of_group, of_work, pauses
 from cobalance_sims.calibrate.deploys import Turnover, sort_out
 from cobalance_sims.calibrate.durations import Durations
@@ -115,7 +115,9 @@ def _notes(tallies: Tallies) -> list[str]:
     notes = []
     missing = sum(it.missing for it in tallies.windows)
     if missing:
-        notes.append(f"{missing} events are missing (the journal was trimmed): rates are too low by about their share.")
+        notes.append(
+            f"{counted(missing, 'event')} missing, since the journal was trimmed: rates are too low by about their share."
+        )
     if len(tallies.windows) > 1:
         notes.append(f"{len(tallies.windows)} groups or runs are taken together as one kind of group.")
     return notes

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import attrs
 import numpy as np
 
+from cobalance.errors import counted
 from cobalance_sims.calibrate import lognormal
 from cobalance_sims.calibrate.interval import Interval, short
 from cobalance_sims.calibrate.survival import Survival
@@ -70,7 +71,7 @@ def describe(sample: DurationSample) -> Durations:
     count, cut = sample.count, sample.cut_short
     if count < ENOUGH:
         note = (
-            f"{count} durations, {ENOUGH} are needed: collect about {short((count + cut) * ENOUGH / count)} handovers"
+            f"{counted(count, 'duration')}, {ENOUGH} are needed: collect about {short((count + cut) * ENOUGH / count)} handovers"
             if count
             else "none was observed"
         )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
+from cobalance.errors import counted
 from cobalance_sims.calibrate import durations, handling, pauses
 from cobalance_sims.calibrate.drawing import spread_of
 from cobalance_sims.calibrate.interval import Z95, Interval, short
@@ -138,7 +139,7 @@ def drains(pooled: Durations, own: Mapping[str, Durations], base: Churn) -> list
                 basis="measured",
                 observations=sum(it.count for it, _ in longest),
                 interval=longest[0][0].median_ms,
-                note=f"{len(longest)} resources drain otherwise than all others together; the interval is of r0",
+                note=f"drains unlike all others together: {counted(len(longest), 'resource')}; the interval is of r0",
             )
         )
     return found
@@ -160,7 +161,7 @@ def prefetch(given: int | None, base: Churn) -> Parameter:
 
 def messages(found: HandlingTimes, base: Churn) -> list[Parameter]:
     """How many messages there are, and how long one takes."""
-    need = f"{found.tenures} tenures told of their messages: {handling.ENOUGH} are needed"
+    need = f"{counted(found.tenures, 'tenure')} with counts of messages: {handling.ENOUGH} are needed"
     handle = Parameter(
         name="handle_ms", value=base.handle_ms.text, basis="assumed", observations=found.tenures, note=need
     )

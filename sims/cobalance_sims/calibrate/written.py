@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from cobalance.errors import counted
 from cobalance_sims.calibrate.durations import CLOSE, ENOUGH, Durations
 from cobalance_sims.calibrate.interval import Interval, short
 from cobalance_sims.calibrate.parameter import ENOUGH_EVENTS
@@ -83,7 +84,7 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _value(value: Any) -> str:
     if isinstance(value, dict):
-        return f"{len(value)} resources"
+        return counted(len(value), "resource")
     text = value if isinstance(value, str) else (f"{value:g}" if isinstance(value, float) else str(value))
     return text if len(text) <= 36 else f"{text[:33]}…"
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from cobalance.errors import counted
 from cobalance_sims.report.choices import CostInterval, Tuned, span
 from cobalance_sims.report.theme import Chart, Theme, canvas
 from cobalance_sims.report.words import number
@@ -43,7 +44,7 @@ def before_after(tuned: Tuned) -> Chart | None:
     return Chart(
         name="before-after",
         title="Before and after",
-        alt=f"Paired bars of {len(pairs)} costs, today's settings against the recommended ones.",
+        alt=f"Paired bars of {counted(len(pairs), 'cost')}, today's settings against the recommended ones.",
         caption="; ".join(_pair_words(it, tuned.units) for it in pairs) + ".",
         draw=partial(_draw_pairs, pairs, tuned.units),
     )

@@ -7,6 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from cobalance.errors import counted
 from cobalance_sims import histogram
 from cobalance_sims.records import SIM
 from cobalance_sims.report.before_after import before_after
@@ -20,7 +21,7 @@ from cobalance_sims.report.story import tell
 from cobalance_sims.report.theme import Chart, png
 from cobalance_sims.report.timeline import timeline
 from cobalance_sims.report.tradeoff import front
-from cobalance_sims.report.words import count, duration, number, share
+from cobalance_sims.report.words import duration, number, share
 
 
 def sections(materials: Sequence[Material]) -> list[Section]:
@@ -138,7 +139,7 @@ def _tiles(it: Material) -> tuple[Tile, ...]:
     tiles = [
         Tile(
             f"{total('handovers'):,}",
-            f"handovers in {duration(total('observed_ms'))}, {count(len(it.outcomes), 'run' if it.source == SIM else 'group')}",
+            f"handovers in {duration(total('observed_ms'))}, {counted(len(it.outcomes), 'run' if it.source == SIM else 'group')}",
         ),
         Tile(
             duration(histogram.percentile(gaps, 0.5)),
@@ -153,7 +154,7 @@ def _tiles(it: Material) -> tuple[Tile, ...]:
         Tile(f"{moves:,}", f"moves; {least:,} were the fewest with which each change could be followed at once"),
         Tile(
             f"{false:,}",
-            f"of {count(expiries, 'expired session')} were of a live process",
+            f"of {counted(expiries, 'expired session')} were of a live process",
             "alarm" if false else "good",
         ),
     ]
@@ -173,7 +174,7 @@ def _failed(rows: Sequence[Mapping[str, Any]]) -> Section:
     shown = tuple((str(row["run"]), str(row["error"] or "")) for row in rows[:20])
     more = f"{len(rows) - 20:,} more are in the table outcomes." if len(rows) > 20 else ""
     return Section(
-        title=f"{count(len(rows), 'run')} broke a promise",
+        title=f"{counted(len(rows), 'run')} broke a promise",
         tables=(Table("Failed runs", ("run", "error"), shown, more),),
     )
 

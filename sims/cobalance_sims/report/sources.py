@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from cobalance.errors import CobalanceError, UsageError
+from cobalance.errors import CobalanceError, UsageError, counted
 from cobalance_sims.outcomes.event import Event
 from cobalance_sims.outcomes.fold import fold
 from cobalance_sims.records import EVENT, JOURNAL, OUTCOME, SIM, Record
@@ -85,7 +85,7 @@ def _sweep(folder: Path, run: str | None) -> Material:
     rows = table.select([name for name in table.column_names if name not in _BULKY]).to_pylist()
     merged = {name: _merged(table[name]) for name in HISTOGRAMS}
     events = _story_events(folder, _waves(folder), run, rows) if (folder / "events").is_dir() else []
-    return Material(f"{folder.resolve().name}: {len(rows):,} simulated runs", SIM, rows, merged, events)
+    return Material(f"{folder.resolve().name}: {counted(len(rows), 'simulated run')}", SIM, rows, merged, events)
 
 
 def _waves(folder: Path) -> list[Path] | None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from cobalance.errors import counted
 from cobalance_sims import histogram
 from cobalance_sims.report.theme import OWNERS, Chart, Theme, canvas
-from cobalance_sims.report.words import count, duration, share
+from cobalance_sims.report.words import duration, share
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -60,7 +61,7 @@ def _sentence(it: Spread, limits: Mapping[str, float]) -> str:
         over = sum(amount for bin_, amount in it.counts.items() if histogram.value_of(bin_) >= limit * 0.99)
         beyond += f" {share(over, it.total).capitalize()} reached the {name} of {duration(limit)}."
     middle, most, tail = (duration(it.at(at)) for at in SHARES)
-    return f"Of {count(it.total, it.label)}, half took at most {middle}, 95 % at most {most} and 99 % at most {tail}.{at_once}{beyond}"
+    return f"Of {counted(it.total, it.label)}, half took at most {middle}, 95 % at most {most} and 99 % at most {tail}.{at_once}{beyond}"
 
 
 def _draw(found: list[Spread], meaning: str, limits: Mapping[str, float], theme: Theme) -> Canvas:
@@ -105,7 +106,7 @@ def _draw_one(axes: Any, it: Spread, colour: str, theme: Theme) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
     axes.grid(axis="y", linewidth=0.6, alpha=0.7)
-    axes.set_title(count(it.total, it.label), fontsize=10)
+    axes.set_title(counted(it.total, it.label), fontsize=10)
     _draw_percentiles(axes, it, max(heights), theme)
 
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from cobalance.errors import counted
 from cobalance.ownership import CUT_SHORT, ENDINGS
 from cobalance_sims.report.story import Segment, Timeline
 from cobalance_sims.report.theme import HATCHES, OWNERS, Chart, Theme, canvas
-from cobalance_sims.report.words import count, duration, moment, share, shortened
+from cobalance_sims.report.words import duration, moment, share, shortened
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -204,7 +205,7 @@ def _hint(piece: Segment) -> str:
 
 def _alt(story: Timeline) -> str:
     return (
-        f"Swim lanes of {count(len(story.resources), 'resource')} over {duration(story.length_ms)}: each lane is coloured by its owner, "
+        f"Swim lanes of {counted(len(story.resources), 'resource')} over {duration(story.length_ms)}: each lane is coloured by its owner, "
         f"of whom there are {len(story.owners)}; narrow stretches are drains, thin ones in the colour of alarm are gaps, crosses are "
         "drains that were cut short, dashed lines are members that come and go."
     )
@@ -220,12 +221,12 @@ def _caption(story: Timeline) -> str:
         else f" (the {len(story.resources)} busiest of {story.total_resources:,} resources)"
     )
     members = (
-        f"{count(story.count('joined'), 'join')}, {count(story.count('leaving'), 'leave')} and "
-        f"{count(story.count('expired_member'), 'lost member')}"
+        f"{counted(story.count('joined'), 'join')}, {counted(story.count('leaving'), 'leave')} and "
+        f"{counted(story.count('expired_member'), 'lost member')}"
     )
     forced = f"{cut} of them cut short (crosses)" if cut else "none of them cut short"
     return (
-        f"In {duration(story.length_ms)}{shown}, {members} made {count(ends, 'tenure')} end, {forced}. Resources were held and worked "
+        f"In {duration(story.length_ms)}{shown}, {members} made {counted(ends, 'tenure')} end, {forced}. Resources were held and worked "
         f"{share(story.time_ms('held'), lanes_ms)} of the time, draining {share(story.time_ms('draining'), lanes_ms)}, and without an "
         f"owner {share(story.time_ms('free'), lanes_ms)}; whatever did not have to move was never interrupted."
     )

@@ -8,6 +8,7 @@ from itertools import combinations
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from cobalance.errors import counted
 from cobalance_sims.report.choices import Choice, Tuned, span
 from cobalance_sims.report.theme import Chart, Theme, canvas
 from cobalance_sims.report.words import number
@@ -34,7 +35,7 @@ def front(tuned: Tuned) -> Chart | None:
     return Chart(
         name="front",
         title="What can be had together",
-        alt=f"Scatter plot of {len(choices)} choices of settings by {pair[0]} and {pair[1]}, both better when less, with the Pareto front and named choices marked.",
+        alt=f"Scatter plot of {counted(len(choices), 'choice')} of settings by {pair[0]} and {pair[1]}, both better when less, with the Pareto front and named choices marked.",
         caption=_front_caption(tuned, pair),
         draw=partial(_draw_front, tuned, pair),
     )

@@ -37,11 +37,6 @@ def share(part: float, whole: float) -> str:
     return f"{number(percent)} %" if percent >= 0.01 or not part else "less than 0.01 %"
 
 
-def count(amount: int, one: str, many: str | None = None) -> str:
-    """``1 handover``, ``2,000 handovers``."""
-    return f"{amount:,} {one if amount == 1 else many or one + 's'}"
-
-
 def moment(at_ms: int) -> str:
     """A time of day with its date, in UTC."""
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pyarrow as pa
 
+from cobalance.errors import counted
 from cobalance_sims.simulate.kernel import VERSION
 from cobalance_sims.spark.balance import Costs, slots
 from cobalance_sims.spark.errors import SparkFailed, spark_errors
@@ -118,7 +119,7 @@ class Sweep:
         number = wave_number()
         rows = [it.point.row(it.seed) for it in wave]
         tasks = slots([costs.expected_s(it.point.shape) for it in wave], cores)
-        with spark_errors(f"simulating a wave of {len(wave):,} runs, wave={number}"):
+        with spark_errors(f"simulating a wave of {counted(len(wave), 'run')}, wave={number}"):
             simulation = simulated(self.spark, rows, tasks, [self._kept(it) for it in wave], self.kernel)
             with kept(simulation, f"{self.out}/staged/wave={number}") as results:
                 made = self._counted(results, wave)
@@ -133,7 +134,7 @@ class Sweep:
         rows = results.select(*columns, results.cost_s.alias("cpu_s")).toArrow().to_pylist()
         if sorted(row["run"] for row in rows) != sorted(shapes):
             raise SparkFailed(
-                f"{len(wave):,} runs were asked for, and {len(rows):,} came back: nothing of them is kept."
+                f"{counted(len(wave), 'run')} asked for, {len(rows):,} came back: nothing of them is kept."
             )
         return [{**row, "shape": shapes[row["run"]]} for row in rows]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from cobalance.errors import counted
 from cobalance.settings import GroupSettings
 from cobalance_sims.calibrate.drawing import DrawnChurns, churns_of
 from cobalance_sims.records import OUTCOME
@@ -65,7 +66,7 @@ class OnSpark:
         self._cores = self._cores or core_count(self.spark)
         rows = [row_of(self.churns.drawn(seed), settings, seed) for settings, seed in asked]
         tasks = slots([self._cost_s] * len(rows), self._cores)
-        with spark_errors(f"simulating {len(rows):,} runs"):
+        with spark_errors(f"simulating {counted(len(rows), 'run')}"):
             results = simulated(self.spark, rows, tasks, [False] * len(rows))
             found = results.select("outcome.*").toArrow().to_pylist()
         self._cost_s = sum(row["cpu_s"] or 0.0 for row in found) / max(len(found), 1) or GUESS_S

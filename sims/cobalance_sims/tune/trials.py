@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from cobalance.errors import CobalanceError
+from cobalance.errors import CobalanceError, counted
 from cobalance.settings import GroupSettings
 from cobalance_sims.calibrate.drawing import DrawnChurns, elasticities
 from cobalance_sims.tune.bootstrap import Draws, Estimate
@@ -57,7 +57,9 @@ class Trials:
         asked = [(it, seed) for it in candidates for seed in seeds if (it, seed) not in self._outcomes]
         if not asked:
             return
-        self.told(f"{why}: {len(candidates)} candidates, {len(seeds)} seeds, {len(asked)} runs to make")
+        self.told(
+            f"{why}: {counted(len(candidates), 'candidate')}, {counted(len(seeds), 'seed')}, {counted(len(asked), 'run')} to make"
+        )
         for outcome in self.runner(asked):
             self._outcomes[settings_of(outcome, asked[0][0]), outcome["seed"]] = outcome
             if outcome["status"] != "ok":
@@ -71,7 +73,7 @@ class Trials:
         if len(self.failed) > max(1, MOST_FAILED * self.runs):
             it = self.failed[0]
             raise RunsFailed(
-                f"{len(self.failed)} simulated runs failed, such as: {it['error']}. Tell it again with: {it['replay']}"
+                f"{counted(len(self.failed), 'simulated run')} failed, such as: {it['error']}. Replay it with: {it['replay']}"
             )
 
     def estimates(self, candidate: GroupSettings, seeds: Sequence[int]) -> dict[str, Estimate]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from cobalance.errors import counted
 from cobalance.settings import GroupSettings
 from cobalance_sims.calibrate.interval import Interval
 from cobalance_sims.calibrate.written import table
@@ -137,10 +138,10 @@ def page(found: Tuning, *, group: str, unknown: Collection[str] = ()) -> str:
     lines += [f"{name} was not searched: {why}." for name, why in found.left.items()]
     lines += [f"{peer.name}: {peer.translation}." for peer, _ in found.peers]
     lines.append(
-        f"{found.runs:,} runs; the table is over {found.seeds} seeds that the search has not seen, the same for every column; "
-        f"intervals are of 95 in 100, {OF_GROUP if found.is_of_group else OF_CHURN} ({len(found.front)} choices are on the Pareto front)."
+        f"{counted(found.runs, 'run')}; the table is over {found.seeds} seeds that the search has not seen, the same for every column; "
+        f"intervals are of 95 in 100, {OF_GROUP if found.is_of_group else OF_CHURN} ({counted(len(found.front), 'choice')} on the Pareto front)."
     )
-    lines += [f"A run broke a promise; tell it again with: {replay}" for replay in found.failed]
+    lines += [f"A run broke a promise; replay it with: {replay}" for replay in found.failed]
     return "\n".join(lines) + "\n"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from cobalance.errors import counted
 from cobalance_sims.calibrate.drawing import of_calibration
 from cobalance_sims.calibrate.membership import SETTLING_MS
 from cobalance_sims.records import OUTCOME
@@ -83,6 +84,6 @@ def on_spark(spark: SparkSession, given: list[dict[str, Any]], settings: GroupSe
 
     tasks = slots([GUESS_S] * len(given), core_count(spark))
     kernel = partial(simulated_journal, warm_ms=warm_ms(settings))
-    with spark_errors(f"simulating {len(given):,} runs of the calibrated churn"):
+    with spark_errors(f"simulating {counted(len(given), 'run')} of the calibrated churn"):
         found = simulated(spark, given, tasks, [False] * len(given), kernel).select("outcome.*")
         return [maps_read(OUTCOME, row) for row in found.toArrow().to_pylist()]
