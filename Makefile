@@ -12,7 +12,7 @@ WORKERS = $(if $(COBALANCE_REDIS_URL)$(COBALANCE_AMQP_URL),0,6)
 BY_FILE = --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 SPREAD = --numprocesses $(WORKERS) $(BY_FILE)
 
-# The tests start the library in hundreds of processes, which would all compile it anew.
+# The tests start the library in hundreds of processes, which would all compile it again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo unit test thorough campaigns long-campaigns fmt lint bench coverage defaults explore fidelity mutants spec stories chaos lock fresh test-servers
@@ -103,7 +103,7 @@ chaos: .venv/.up-to-date ## real processes and servers under faults
 	$(PYTHON) -m tests.chaos $(ARGS)
 
 # What .ci/venv installs, for every Python from 3.11 on; ARGS=--upgrade takes the newest of everything.
-lock: .venv/.up-to-date ## requirements-dev.lock, made anew from pyproject.toml
+lock: .venv/.up-to-date ## requirements-dev.lock, rebuilt from pyproject.toml
 	.venv/bin/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --extra dev \
 		--custom-compile-command "make lock" --output-file requirements-dev.lock $(ARGS) pyproject.toml
 

@@ -1,6 +1,6 @@
 """Stores messages ten at a time and then acknowledges them: the handler only collects.
 
-Whatever the order of the calls to ``ack``, RabbitMQ is told of a message once all older ones of its partition are done,
+Whatever the order of the calls to ``ack``, RabbitMQ hears of a message once all older ones of its partition are done,
 too, or when the partition is handed over.
 """
 

@@ -141,7 +141,7 @@ class GroupSettings:
         if self.revocation_timeout_ms < self.session_timeout_ms:
             raise InvalidSettings(
                 f"revocation_timeout_ms ({self.revocation_timeout_ms}) is below session_timeout_ms "
-                f"({self.session_timeout_ms}): a holder that has not been told yet would overlap with the next one; "
+                f"({self.session_timeout_ms}): a holder that has not been notified yet would overlap with the next one; "
                 f"raise the first or lower the second"
             )
         if self.heartbeat_interval_ms * 3 > self.session_timeout_ms:

@@ -238,7 +238,7 @@ def test_a_pending_partition_shows_its_age_and_deadline(topic: str, urls: dict[s
     (pending,) = (row for row in rows if row["state"] == "pending")
     asked_after_ms = (
         pending["age_ms"] + pending["deadline_in_ms"] - 600_000
-    )  # the clock runs from when its holder is told
+    )  # the clock runs from when its holder hears of it
     assert 0 <= asked_after_ms < 60_000
     assert 0 <= pending["age_ms"] < 600_000
     assert [row["deadline_in_ms"] for row in rows if row["state"] == "held"] == [None, None]

@@ -320,7 +320,7 @@ def test_the_eager_baseline_stops_everything(urls: dict[str, str], tmp_path: Pat
 
 
 def test_the_story_is_shown_in_a_browser_until_it_is_interrupted(urls: dict[str, str], tmp_path: Path) -> None:
-    """While it is told, and afterwards: the page has every change, and the end is the demo's own."""
+    """While it happens, and afterwards: the page has every change, and the end is the demo's own."""
     with running("demo", *SMALL, "--dashboard", folder=tmp_path, environment=urls) as demo:
         demo.wait_for("Dashboard: ")
         (address,) = (line.split()[1] for line in demo.out if line.startswith("Dashboard: "))

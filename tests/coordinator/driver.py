@@ -283,7 +283,7 @@ class Member:
 
     @property
     def pending(self) -> list[str]:
-        """The resources it was told to give back."""
+        """The resources it was asked to give back."""
         return sorted(name for name, tenure in self.holds.items() if tenure.pending)
 
     def join(self, *, lose_reply: bool = False, **join: Any) -> CoordinatorReply:
@@ -344,7 +344,7 @@ class Member:
                 del self.holds[item.resource]
 
     def release_pending(self) -> int:
-        """Finishes everything it was told to give back, and returns how many that were."""
+        """Finishes everything it was asked to give back, and returns how many that were."""
         if self.is_over or self.silent:
             return 0
         self._fence()

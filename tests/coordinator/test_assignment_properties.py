@@ -118,7 +118,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(index=any_member, count=st.integers(1, 4))
     def release(self, index: int, count: int) -> None:
-        """A member finishes some of what it was told to give back."""
+        """A member finishes some of what it was asked to give back."""
         member = self.pick(index)
         pending = [name for name in member.pending if member.works_on(name)][:count]
         assume(pending)

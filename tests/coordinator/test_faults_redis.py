@@ -182,7 +182,7 @@ async def test_an_emptied_redis_interrupts_no_consumer(amqp_url: str, private_re
 
 async def test_a_listener_that_was_left_at_the_former_master() -> None:
     """The address leads to another server now, and the connections to the old one stay open. Calls notice, since it is a replica;
-    the listener hears nothing, and connects anew when the new one does not find it. Else its crash would never be seen at once.
+    the listener hears nothing, and reconnects when the new one does not find it. Else its crash would never be seen at once.
     """
     with ExitStack() as stack:
         master, replica = (

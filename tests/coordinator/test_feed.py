@@ -1,4 +1,4 @@
-"""What members are told: cursors, pages, lost replies, hints."""
+"""What members hear: cursors, pages, lost replies, hints."""
 
 from __future__ import annotations
 

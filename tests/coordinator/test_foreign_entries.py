@@ -129,7 +129,7 @@ def outcomes(group: Group) -> set[str]:
 
 @pytest.mark.parametrize("text", NO_NUMBERS)
 def test_an_offset_that_only_lua_takes_for_a_number_is_named(backend: Backend, text: str) -> None:
-    """By all that read it; whoever holds something else goes on. Once it is set right all is well."""
+    """By all that read it; holders of something else go on. Once it is set right all is well."""
     group = Looked(backend)
     a, b = group.joined("ab")
     group.set_resources(a, names(4))

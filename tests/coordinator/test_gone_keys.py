@@ -141,7 +141,7 @@ def test_a_group_that_is_made_has_nothing_of_one_that_is_gone(backend: Backend, 
 
 @pytest.mark.parametrize("then", ["join", "tick", "repair"])
 def test_members_that_are_gone_are_not_worked_against(backend: Backend, then: str) -> None:
-    """A newcomer, or whoever calls first, gets nothing of theirs before their leases are over."""
+    """A newcomer, or the first caller, gets nothing of theirs before their leases are over."""
     group, _ = sharing(backend)
     old = list(group.members.values())
     remove(group, "members")

@@ -23,7 +23,7 @@ def status(group: Group, name: str) -> str:
 
 
 def test_nobody_is_given_a_halted_resource(group: Group) -> None:
-    """Neither the member that halted it nor any other, however long it takes and whoever joins or leaves."""
+    """Neither the member that halted it nor any other, however long it takes and no matter who joins or leaves."""
     a, b = group.joined("ab")
     group.set_resources(a, names(4))
     group.drain()

@@ -102,7 +102,7 @@ async def test_what_nobody_tells_is_unknown_and_never_none(
 async def test_what_another_connection_has_is_unknown_and_never_none(
     here: Place, topic: Topic, rabbitmq_server: Any
 ) -> None:
-    """Such as a member that has lost Redis, and goes on. Whoever has been granted the queue waits, and does not know."""
+    """Such as a member that has lost Redis, and goes on. The member that has been granted the queue waits, and does not know."""
     name, stranger = topic.queue_names[0], pika.BlockingConnection(pika.URLParameters(rabbitmq_server.url))
     here.publish(topic, 1, 2, 3)
     channel = stranger.channel()

@@ -110,7 +110,7 @@ def settings_in(entry: dict[str, str]) -> dict[str, str]:
 
 
 def test_a_group_that_its_first_join_makes_tells_its_settings(backend: Backend) -> None:
-    """Like a created one; once, whoever joins later."""
+    """Like a created one; once, no matter who joins later."""
     group = Group(backend, create=False)
     group.joined("ab")
     (configured,) = group.journal("configured")

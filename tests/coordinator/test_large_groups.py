@@ -182,7 +182,7 @@ def test_what_is_on_trial_is_not_looked_at_again_and_again() -> None:
 
 
 def test_no_call_is_longer_for_many_different_lists() -> None:
-    """Thirty-two, one of which is long, and one shared by half of the others: whoever joins, leaves, or has no member
+    """Thirty-two, one of which is long, and one shared by half of the others: a member joins, leaves, or a list has no member
     to work it.
     """
     group = LargeGroup("lua51", moves=100)

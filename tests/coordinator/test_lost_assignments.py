@@ -361,7 +361,7 @@ def test_new_ones_make_an_imbalanced_group_even(backend: Backend) -> None:
 
 
 def test_what_two_claim_stays_with_the_later_tenure(backend: Backend) -> None:
-    """10 of one, 5 of them also claimed by a new member from an older tenure: the loser is told, works on nothing, then
+    """10 of one, 5 of them also claimed by a new member from an older tenure: the loser hears of it, works on nothing, then
     they share.
     """
     owned = {"a": dict.fromkeys(names(10), 20), "b": dict.fromkeys(names(5), 19)}

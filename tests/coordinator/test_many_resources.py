@@ -104,7 +104,7 @@ Story = Callable[[Member], None]
 
 
 def is_sampled(member: Member) -> None:
-    """Every handler becomes busy, and idle again, and the coordinator is told."""
+    """Every handler becomes busy, and idle again, and the coordinator hears of it."""
     for since in (5, None):
         member.sample(since)
         for _ in range(len(member.names) // 100 + 1):

@@ -59,7 +59,7 @@ def test_the_barrier_has_one_deadline_that_joins_do_not_extend(eager: Group) -> 
 
 
 def test_nobody_is_timed_by_a_barrier_it_has_not_heard_of(eager: Group) -> None:
-    """A holder that is told at the last moment still has a heartbeat to answer."""
+    """A holder that hears of it at the last moment still has a heartbeat to answer."""
     a = eager.join("a")
     eager.set_resources(a, names(2))
     a.hear()

@@ -88,7 +88,7 @@ def test_alone_it_is_paused_as_well(group: Group) -> None:
 
 
 def test_where_lists_differ_what_was_paused_is_granted_once(group: Group) -> None:
-    """Its last giver has least, but is avoided: whoever has it instead is not asked for it at once."""
+    """Its last giver has least, but is avoided: the member that has it instead is not asked for it at once."""
     a, b = member(group, "a", names(3)), member(group, "b", names(12))
     group.drain()
     assert [give_up(group).id, give_up(group).id] == ["a", "b"]

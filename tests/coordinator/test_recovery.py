@@ -343,7 +343,7 @@ def test_who_listens_is_called_and_waited_for(group: Group) -> None:
 
 
 def test_only_the_first_recovery_of_a_group_waits_for_those_who_may_know_it(backend: Backend) -> None:
-    """Whoever made it was new to it; once it has recovered, its settings are no guess."""
+    """Its maker was new to it; once it has recovered, its settings are no guess."""
     group = Group(backend, create=False)
     group.until_left(group.join("a"))
     group.run(SESSION_MS)

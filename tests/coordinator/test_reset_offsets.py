@@ -184,7 +184,7 @@ def test_there_must_be_a_group(backend: Backend) -> None:
 
 
 def offsets_known(group: Group) -> bool:
-    """What a member without an offset is told."""
+    """What a member without an offset hears."""
     return group.coordinator.state()["offsets_known"] == "1"
 
 

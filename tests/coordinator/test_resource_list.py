@@ -33,7 +33,7 @@ def test_removing_a_held_resource_revokes_it_first(group: Group) -> None:
 
 
 def test_a_name_that_a_page_has_twice_is_one_resource(group: Group) -> None:
-    """It counts once, whoever sent it."""
+    """It counts once, no matter who sent it."""
     a = group.join("a")
     group.set_resources(a, ("r001", "r001", "r002"))
     assert set(group.holders()) == {"r001", "r002"}

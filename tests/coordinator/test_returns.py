@@ -41,7 +41,7 @@ def test_silent_members_are_gone_and_their_successors_share_anew(group: Group) -
 
 
 def test_one_evicted_for_silence_comes_back_as_another(group: Group) -> None:
-    """It is told that it has ended and joins again, with nothing: each message goes to one of the three, its old
+    """It hears that it has ended and joins again, with nothing: each message goes to one of the three, its old
     tenures are void.
     """
     a, b, c = group.joined("abc")

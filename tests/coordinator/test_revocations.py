@@ -11,7 +11,7 @@ TIMEOUT_MS = SETTINGS.revocation_timeout_ms
 
 
 def owner_and_newcomer(group: Group, count: int = 2) -> tuple[Member, Member]:
-    """One member that holds everything and was told to give half to another one."""
+    """One member that holds everything and was asked to give half to another one."""
     a = group.join("a")
     group.set_resources(a, names(count))
     a.hear()
@@ -203,7 +203,7 @@ def test_a_grant_whose_reply_was_lost_is_not_taken_back_at_once(group: Group) ->
 
 
 def test_a_deadline_runs_from_the_reply_that_carried_it(group: Group) -> None:
-    """A holder that has not been told yet is not timed."""
+    """A holder that has not been notified yet is not timed."""
     a = group.join("a")
     group.set_resources(a, names(2))
     a.hear()
@@ -218,7 +218,7 @@ def test_a_deadline_runs_from_the_reply_that_carried_it(group: Group) -> None:
 
 
 def test_a_deadline_is_armed_once(group: Group) -> None:
-    """Being told again does not postpone it."""
+    """Hearing of it again does not postpone it."""
     a, _ = owner_and_newcomer(group)
     (pending,) = a.pending
     deadline = a.holds[pending].deadline_ms
@@ -277,7 +277,7 @@ def test_a_forced_token_is_above_the_old_one_before_it_is_granted(group: Group) 
 
 
 def test_a_revocation_ends_even_if_the_holder_never_answers(group: Group) -> None:
-    """A holder that was told and fell silent: its session ends first, and with it the revocation."""
+    """A holder that was notified and fell silent: its session ends first, and with it the revocation."""
     a, b = owner_and_newcomer(group)
     a.silent = True
     group.run(SETTINGS.session_timeout_ms + 1000, b)

@@ -140,7 +140,7 @@ def test_too_many_with_a_ceiling_lose_one(backend: Backend) -> None:
 
 
 def test_two_claims_under_one_token_make_one_owner(backend: Backend) -> None:
-    """This cannot happen among correct members: one is left it, the other is told, nothing is worked twice."""
+    """This cannot happen among correct members: one keeps it, the other hears of it, nothing is worked twice."""
     group, (a, b, c) = claimed(backend, {"a": own(0, 1), "b": own(0, 2), "c": {}}, names(3))
     assert [member.works_on("r000") for member in (a, b, c)].count(True) == 1
     group.drain()

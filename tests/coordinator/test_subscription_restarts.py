@@ -263,7 +263,7 @@ def die(group: Group, *members: Member) -> None:
 @pytest.mark.parametrize("declared", ["nothing", "a part", "all"])
 @pytest.mark.parametrize("together", [False, True])
 def test_lists_of_the_dead_are_no_reason_to_refuse_another(group: Group, declared: str, together: bool) -> None:
-    """As many different ones as there may be, known or not: whoever comes next is taken, and they are let go of."""
+    """As many different ones as there may be, known or not: the next one is taken, and they are let go of."""
     for number in range(MOST):
         theirs = names(4, f"{number:02}-")
         it = group.join(f"m{number}", subscription=digest(theirs))

@@ -312,7 +312,7 @@ def test_only_so_many_dry_runs_are_kept(browser: Operator, monkeypatch: pytest.M
 def test_what_has_changed_since_the_dry_run_is_not_resumed(
     admin: GroupAdmin, group: str, member: Member, browser: Operator, change: Callable[..., object]
 ) -> None:
-    """Whoever confirms has seen something else."""
+    """The person who confirms has seen something else."""
     token = browser.plan("resume", partitions=["orders-1"])["token"]
     change(admin, group, member)
     before = [it.seq for it in admin.journal(group).entries()]
@@ -446,7 +446,7 @@ def test_without_the_flag_there_is_no_such_thing(admin: GroupAdmin, group: str) 
 
 @pytest.mark.parametrize("header", [None, "X-Forwarded-User"])
 def test_other_machines_need_a_password(admin: GroupAdmin, header: str | None) -> None:
-    """A header that whoever reaches it can send is none."""
+    """A header that any client can send is no protection."""
     with pytest.raises(UsageError, match="look at your groups and change them: give a password file"):
         DashboardServer(admin, host="0.0.0.0", port=0, allow_actions=True, user_header=header)  # noqa: S104
 

@@ -222,7 +222,7 @@ class Counting(MemoryTransport):
 
 
 def test_ten_that_look_at_once_cost_as_much_as_one(scene: Scene) -> None:
-    """The servers are asked once, whoever else waits for the answer; and again once a second has passed."""
+    """The servers are asked once, no matter who else waits for the answer; and again once a second has passed."""
     transport, now_s = Counting(scene.backend.store), 0.0
     with GroupAdmin(transport=transport, amqp_url="memory://dashboard") as admin:
         feeds, begin = Feeds(admin, clock=lambda: now_s), threading.Barrier(10)

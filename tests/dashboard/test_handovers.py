@@ -191,7 +191,7 @@ def named(window: dict[str, object]) -> set[Named]:
 
 
 def test_who_has_seen_more_than_there_is_gets_all(past: Handovers) -> None:
-    """A page that was open when the group was deleted, and made anew under its name."""
+    """A page that was open when the group was deleted, and created again under its name."""
     assert timeline(past, 0, 1 << 62, past.seq + 1) == timeline(past, 0, 1 << 62)
     assert timeline(past, 0, 1 << 62, past.seq)["spans"] == []
 

@@ -53,7 +53,7 @@ WITHIN_S = 30.0
 
 
 class Handler:
-    """Does not return from one message until the tests are over, whoever has it."""
+    """Does not return from one message until the tests are over, at any holder."""
 
     def __init__(self) -> None:
         self.are_over = threading.Event()
@@ -279,7 +279,7 @@ def test_what_is_well_can_be_left_out_of_the_status(page: Page, url: str) -> Non
 
 
 def test_the_timeline_by_keys(page: Page, url: str) -> None:
-    """Arrows choose partitions and spans, each told in words; a replay runs, and L is back at the present."""
+    """Arrows choose partitions and spans, each described in words; a replay runs, and L is back at the present."""
     show(page, url, "handovers")
     focus_by_tab(page, ".timeline")
     details = "document.querySelector('.details').textContent"

@@ -58,7 +58,7 @@ def test_panels_lie_side_by_side() -> None:
 
 
 def test_compose_brings_it() -> None:
-    """Grafana is told of the folder that the file is mounted to, and of the data source that it asks for."""
+    """Grafana knows the folder that the file is mounted to, and of the data source that it asks for."""
     (compose,) = documents("compose.yaml")
     (mounted,) = [it for it in compose["services"]["grafana"]["volumes"] if it.startswith("./")]
     source, target, _ = mounted.split(":")

@@ -232,7 +232,7 @@ def test_on_failure_of_a_hung_handler_may_raise_it(face: Any, caplog: pytest.Log
 
 
 def test_a_test_may_fail_in_a_handler() -> None:
-    """Of a member of ``cobalance.testing``: the test is told why."""
+    """Of a member of ``cobalance.testing``: the test hears why."""
     broker = Broker(unique("m"))
     broker.create_topic("orders", 1)
     churn = Churn(unique("g"), broker)

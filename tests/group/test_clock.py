@@ -62,7 +62,7 @@ def test_the_clock_counts_what_the_machine_sleeps(lid: Lid) -> None:
 
 
 async def test_a_machine_that_wakes_up_works_nothing_any_more(lid: Lid) -> None:
-    """Its session is over, though nobody has told it so, and its next heartbeat is minutes away."""
+    """Its session is over, though it has not heard so, and its next heartbeat is minutes away."""
     network = Network()
     settings = GroupSettings(
         session_timeout_ms=HOUR_MS, heartbeat_interval_ms=HOUR_MS // 3, revocation_timeout_ms=HOUR_MS

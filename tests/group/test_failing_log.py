@@ -62,7 +62,7 @@ WAYS = {"filters": broken_filters, "a handler": broken_handler, "the factory of 
 
 @pytest.fixture(params=WAYS)
 def broken_log(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """Logging raises while the test runs. The exceptions that were told to Python's hook."""
+    """Logging raises while the test runs. The exceptions that reached Python's hook."""
     told: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", lambda args: told.append(args.exc_value))
     monkeypatch.setattr(logging, "raiseExceptions", False)

@@ -241,7 +241,7 @@ async def test_on_lost_means_that_it_is_too_late_to_commit(make: Callable[..., G
 async def test_a_tenure_begins_once_on_lost_of_the_one_before_has_returned(
     make: Callable[..., Group], url: str
 ) -> None:
-    """Whoever closes in ``on_lost`` what ``on_assigned`` has opened does not close it for the next tenure."""
+    """A program that closes in ``on_lost`` what ``on_assigned`` has opened does not close it for the next tenure."""
     story: list[tuple[str, int]] = []
     loses, may_return = anyio.Event(), anyio.Event()
 
@@ -385,7 +385,7 @@ async def test_a_handler_that_blocks_the_event_loop_for_three_sessions_costs_not
 
 
 async def test_work_that_never_awaits_sees_that_its_tenure_is_lost(make: Callable[..., Group], url: str) -> None:
-    """Though the event loop cannot be told meanwhile."""
+    """Though the event loop cannot hear of it meanwhile."""
     saw: list[bool] = []
     over = anyio.Event()
 

@@ -1,4 +1,4 @@
-"""Members start and stop one at a time: exactly what each of them is told, in virtual time, with either mode.
+"""Members start and stop one at a time: exactly what each of them hears, in virtual time, with either mode.
 
 The histories are those of Rebalanser's client tests. There every change stops all members; here only eager mode does,
 and members that cooperative mode leaves alone are checked to have heard nothing.
@@ -17,7 +17,7 @@ MODES: tuple[Mode, ...] = ("cooperative", "eager")
 
 
 class Story:
-    """A world, and what its members have been told since the last call of :meth:`told`."""
+    """A world, and what its members have heard since the last call of :meth:`told`."""
 
     def __init__(self, mode: Mode, resources: int) -> None:
         self.world = World(attrs.evolve(SETTINGS, gather_ms=0, mode=mode))
@@ -170,7 +170,7 @@ def test_members_that_start_one_by_one_stop_all_in_eager_mode() -> None:
 
 
 def test_members_without_work_come_and_go_unnoticed() -> None:
-    """One resource: a second and a third member join and one of them leaves, and no member is told anything."""
+    """One resource: a second and a third member join and one of them leaves, and no other member hears of it."""
     story = Story("cooperative", 1)
     story.start("A")
     assert only("starts", story.told()["A"]) == {"r0"}
@@ -182,7 +182,7 @@ def test_members_without_work_come_and_go_unnoticed() -> None:
 
 
 def test_a_member_without_work_that_goes_is_not_missed() -> None:
-    """Two resources, three members: when the third joins and leaves again, no member is told anything."""
+    """Two resources, three members: when the third joins and leaves again, no other member hears of it."""
     story = Story("cooperative", 2)
     story.start("A")
     assert len(only("starts", story.told()["A"])) == 2
@@ -198,7 +198,7 @@ def test_a_member_without_work_that_goes_is_not_missed() -> None:
 
 @pytest.mark.parametrize("leaver", ["A", "B"])
 def test_a_member_with_work_that_goes_is_replaced_by_the_one_without(leaver: str) -> None:
-    """Two resources, three members: the third begins with what was left, and the other one is told nothing."""
+    """Two resources, three members: the third begins with what was left, and the other one hears nothing."""
     story = Story("cooperative", 2)
     story.start("A", "B")
     story.start_standby("C")

@@ -346,7 +346,7 @@ def test_each_thread_that_stops_it_waits_for_the_end(make_blocking: Callable[...
 
 @pytest.mark.parametrize("verb", ["leave", "stop"])
 def test_a_thread_stops_what_another_one_is_starting(make_blocking: Callable[..., BlockingGroup], verb: str) -> None:
-    """It does not become a member behind the back of whoever has stopped it."""
+    """It does not become a member behind the back of its stopper."""
     waits, said = threading.Event(), list[str]()
 
     class Heard(logging.Handler):
@@ -738,7 +738,7 @@ async def test_patience_has_an_end(make: Callable[..., Group]) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("verb", ["declare", "describe", "leave", "member", "wait_held", "wait_joined", "wait_left"])
 async def test_a_group_that_is_not_entered_says_so(make: Callable[..., Group], verb: str) -> None:
-    """As whoever forgets start() finds out."""
+    """A program that forgets start() finds out."""
     group = make(resources_version=1)
     with pytest.raises(UsageError, match=r"group g is not entered: .* start\(\)"):
         await getattr(group, verb)(*([NAMES, 2] if verb == "declare" else []))

@@ -75,7 +75,7 @@ def test_it_vouches_once_it_is_a_member(group: Group, vouching: Vouching) -> Non
 
 
 def test_it_takes_it_back_and_vouches_for_the_next_connection(group: Group, vouching: Vouching) -> None:
-    """Each loss of the broker is told."""
+    """Each loss of the broker is reported."""
     vouching.joined("a")
     for connection in ("amqp-1", None, "amqp-2"):
         vouching.connected(connection)
@@ -164,7 +164,7 @@ def test_a_vouch_that_arrives_after_its_withdrawal_does_not_undo_it(group: Group
 
 def test_a_listener_that_is_not_found_connects_anew_once(cut: Cut) -> None:
     """It hears another server, unless it has not said yet that it listens. If that does not help, as where the server does not say
-    who it is, it is not asked again before the member has joined anew, or was found in between.
+    who it is, it is not asked again before the member has joined again, or was found in between.
     """
     group = Group(cut)
     group.join("a")

@@ -41,7 +41,7 @@ def test_a_lost_reply_is_asked_for_with_the_very_same_request() -> None:
 
 
 def test_a_lost_reply_to_a_release_frees_once() -> None:
-    """The repeat gets the same results, whoever holds the resource by then."""
+    """The repeat gets the same results, even if another member holds the resource by then."""
     world, a = settled()
     b = world.start("B", names(2))
     sent = len(a.sent)

@@ -54,7 +54,7 @@ def test_an_emptied_redis_interrupts_nobody() -> None:
 
 
 def test_an_outdated_list_takes_nothing_from_anybody() -> None:
-    """Two processes, one of which holds nothing, know the list of before; whoever has the one that counts brings it."""
+    """Two processes, one of which holds nothing, know the list of before; the member with the one that counts brings it."""
     world = World()
     newest = world.start("A", names(4), version=2)
     processes = [newest, world.start("B", names(2), version=1), world.start("C", names(2), version=1)]

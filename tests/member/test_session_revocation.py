@@ -99,7 +99,7 @@ def test_a_holder_that_does_not_finish_aborts_ahead_of_the_deadline() -> None:
 
 
 def test_a_forced_move_takes_that_resource_and_never_the_member() -> None:
-    """Work that cannot be stopped is overtaken at the deadline. Its holder is told of the loss, and keeps the rest."""
+    """Work that cannot be stopped is overtaken at the deadline. Its holder hears of the loss, and keeps the rest."""
     world, a = two(2, habits=steady(drain_ms=None, stop_ms=None))
     b = world.start("B", names(2))
     world.run_until(lambda: bool(b.started))

@@ -92,7 +92,7 @@ def test_never_more_than_partitions_nor_than_have_work() -> None:
 
 
 def test_messages_in_flight_are_no_sign_of_work_throughout() -> None:
-    """They are lag, too: whoever is looked at while its handler has one is not at the most that it can do. A member that
+    """They are lag, too: a member that is looked at while its handler has one is not at the most that it can do. A member that
     gets 10 a second done is seen at that; then twelve share 30 a second, each with one message in its only partition.
     """
     scaling = Scaling(SETTINGS)
@@ -239,7 +239,7 @@ def test_nobody_there() -> None:
 
 
 def test_members_that_restart_are_still_wanted() -> None:
-    """All at once, or one after the other; and whoever has not come yet, or not gone yet, when their number was changed."""
+    """All at once, or one after the other; also a member that has not come yet, or not gone yet, when their number was changed."""
     world = World(members=4)
     for _ in range(10):
         world.pass_time(35)

@@ -278,7 +278,7 @@ def test_how_late_heartbeats_are() -> None:
 
 
 def test_handovers_that_took_too_long() -> None:
-    """Whoever ended them. What failed for another reason is none of them."""
+    """No matter who ended them. What failed for another reason is none of them."""
     assert _overrun(group(), [entry("released"), entry("abandoned", reason="failed:KeyError")]).level == "ok"
     found = _overrun(group(), [entry("forced"), entry("abandoned", reason="deadline")])
     assert (found.level, "2 were not finished in time" in found.message) == ("warning", True)

@@ -467,7 +467,7 @@ def test_the_command_serves_them_until_it_is_stopped(
 
 
 def test_the_command_waits_for_a_redis_that_is_away(private_redis: servers.OwnRedis, tmp_path: Path) -> None:
-    """Alerts and autoscalers are told so meanwhile. Ctrl-C is a normal end."""
+    """Alerts and autoscalers can see it meanwhile. Ctrl-C is a normal end."""
     with GroupAdmin(private_redis.url) as admin:
         admin.create("g", GroupSettings())
     private_redis.stop(save=True)

@@ -162,7 +162,7 @@ def test_groups_that_there_are_not(redis_url: str, amqp_url: str) -> None:
 
 
 def test_a_scrape_and_the_page_share_one_look(here: Place) -> None:
-    """Within a second nothing is read twice, whoever asks first."""
+    """Within a second nothing is read twice, no matter who asks first."""
     if here.redis_url.startswith("memory"):
         here.coordinator.create(GroupSettings())
     made = list[str]()
@@ -181,7 +181,7 @@ def test_a_scrape_and_the_page_share_one_look(here: Place) -> None:
 
 
 def test_the_command_serves_it_under_a_name_of_the_cluster(redis_url: str, amqp_url: str, tmp_path: Path) -> None:
-    """Beside the metrics; under a name that it was not told, it answers nobody."""
+    """Beside the metrics; under a name that it does not know, it answers nobody."""
     name, urls = unique("lag"), {"COBALANCE_REDIS_URL": redis_url, "COBALANCE_AMQP_URL": amqp_url}
     assert cobalance("group", "create", name, environment=urls).code == 0
     command = ("metrics", "--port", "0", "--host-name", "cobalance-metrics.shop.svc")

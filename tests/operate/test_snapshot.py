@@ -144,7 +144,7 @@ class Counting(MemoryTransport):
 
 
 def test_ten_watchers_cost_as_much_as_one() -> None:
-    """Within a second all get the same value, whichever thread they ask from; then it is read anew."""
+    """Within a second all get the same value, whichever thread they ask from; then it is read again."""
     now = [0]
     transport = Counting(MemoryStore())
     coordinator = Coordinator(transport, "g")

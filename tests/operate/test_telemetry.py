@@ -580,7 +580,7 @@ def test_what_is_no_telemetry_is_refused(topic: Topic) -> None:
 async def test_a_meter_that_fails_costs_no_membership(
     here: Place, topic: Topic, recorded: Recorded, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Handovers are told on the threads that keep a member going: they go on, and the log says so."""
+    """Handovers are reported on the threads that keep a member going: they go on, and the log says so."""
 
     class Broken(Telemetry):
         def moved(self, *_: Any) -> None:

@@ -67,10 +67,10 @@ def test_a_bug_that_was_never_scored_is_missed() -> None:
     """So is one whose text has changed since, and one that is no longer planted."""
     scores = [{"name": it.name, "digest": it.digest} for it in MUTANTS]
     assert list(stale(scores)) == []
-    assert list(stale(scores[1:])) == [f"{MUTANTS[0].name} has to be scored anew"]
+    assert list(stale(scores[1:])) == [f"{MUTANTS[0].name} has to be scored again"]
     changed = attrs.evolve(MUTANTS[0], new="something else")
     assert list(stale([{"name": changed.name, "digest": changed.digest}, *scores[1:]]))
-    assert list(stale([*scores, {"name": "gone", "digest": ""}])) == ["gone has to be scored anew"]
+    assert list(stale([*scores, {"name": "gone", "digest": ""}])) == ["gone has to be scored again"]
 
 
 def test_the_file_of_scores_is_as_the_command_writes_it() -> None:

@@ -1,4 +1,4 @@
-"""What the checkers of S4 and S6 see besides: what users are told, and which member gets what back."""
+"""What the checkers of S4 and S6 see besides: what users hear, and which member gets what back."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def test_a_successor_with_an_instance_id_waits_for_its_predecessor(
 
 @pytest.mark.usefixtures("agent")
 def test_an_order_that_is_posted_twice_is_carried_out_once(talk: Callable[[str], Talk]) -> None:
-    """Whoever does not hear that it was posted posts it again; a second SIGTERM would have the member hurry."""
+    """A writer that does not hear that it was posted posts it again; a second SIGTERM would have the member hurry."""
     replay = talk("r1")
     replay.until({"m1": "running", "m2": "running"})
     replay.posts.write("begin")

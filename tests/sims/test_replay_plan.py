@@ -173,7 +173,7 @@ def test_a_group_that_is_not_ready_is_refused(
 
 
 class Told:
-    """A watch that is told a journal."""
+    """A watch that is given a journal."""
 
     def __init__(self, **limits: Any) -> None:
         self.watch = LimitWatch(Limits(**{"unworked_ms": 10_000, "expiries": 1, **limits}), SETTINGS)

@@ -211,7 +211,7 @@ def test_a_setting_that_gains_nothing_stays_as_it_is() -> None:
 
 
 def test_the_trade_is_said_in_words() -> None:
-    """Longer timeouts drain for longer, and cost fewer duplicates: both are told in per cent, the worse first."""
+    """Longer timeouts drain for longer, and cost fewer duplicates: both are given in per cent, the worse first."""
     found = tuned(Known())
     longer = found.around.settings.revocation_timeout_ms / TODAY.revocation_timeout_ms
     fewer = f"{1 - 1 / longer:.0%}".replace("%", " %")

@@ -88,7 +88,7 @@ def test_ctrl_c_is_one_line_and_keeps_every_finished_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Interrupted in its fourth run, the command ends with 130, and three runs are in its file. What fails after that is
-    not told, as Spark's broken conversations are not.
+    not shown, as Spark's broken conversations are not.
     """
     made = 0
 

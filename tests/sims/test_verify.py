@@ -133,7 +133,7 @@ def mismatched(tmp_path: Path) -> Path:
 
 
 def test_a_mismatch_stops_the_search(mismatched: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Unless it is asked for: then the mismatch is told with the result, and stands first on the report's page."""
+    """Unless it is asked for: then the mismatch comes with the result, and stands first on the report's page."""
     words = ["--churn", str(mismatched), "--in-process", "--seeds", "4", "--search", "gather", "--out", str(tmp_path / "tune.json")]  # fmt: skip
     assert main(["sims", "tune", *words]) == REFUSED
     said = capsys.readouterr().out

@@ -115,5 +115,5 @@ def test_what_holds_no_events_is_told_so(spark: SparkSession, tmp_path: Path) ->
     with pytest.raises(NoEvents, match="no folder of Parquet"):
         from_parquet(spark, [str(tmp_path / "nowhere")])
     pq.write_table(pa.table({"colour": ["blue"]}), tmp_path / "part.parquet")
-    with pytest.raises(StrangeEvents, match="Export the journal anew"):
+    with pytest.raises(StrangeEvents, match="Export the journal again"):
         tallies(from_parquet(spark, [str(tmp_path)]))

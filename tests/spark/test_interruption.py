@@ -47,7 +47,7 @@ def test_sigterm_is_an_interruption() -> None:
 def test_an_interrupted_sweep_says_what_is_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And how to resume, in one line: what Spark says of being broken off is not told."""
+    """And how to resume, in one line: what Spark says of being broken off is not shown."""
 
     @contextmanager
     def spark_session(*_: object, **__: object) -> Iterator[None]:

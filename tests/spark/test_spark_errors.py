@@ -19,7 +19,7 @@ from cobalance_sims.spark.errors import CorruptParquet, SparkMissing, translated
             "/data/export/events/wave=000003/part-00000.snappy.parquet",
             "export the journal into a new folder",
         ),
-        ("/data/else/part-00000.snappy.parquet", "Remove it, or write it anew."),
+        ("/data/else/part-00000.snappy.parquet", "Remove it, or write it again."),
     ],
 )
 def test_a_damaged_file_has_the_cure_of_its_kind(file: str, cure: str) -> None:

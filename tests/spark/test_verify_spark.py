@@ -56,7 +56,7 @@ def test_a_churn_is_checked_and_so_is_a_promise(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The calibrated churn does what its journal shows. Under a shorter session it promises few false expiries; but
-    processes have begun to freeze for long meanwhile, and that is told.
+    processes have begun to freeze for long meanwhile, and that is reported.
     """
     assert spark is not None
     monkeypatch.setattr(prediction, "EVENTS", 5_000)

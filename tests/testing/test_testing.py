@@ -172,7 +172,7 @@ def test_who_hangs_stays_cut_off_when_it_expires(shop: Shop) -> None:
 
 @pytest.mark.parametrize("verb", ["leave", "crash", "hang", "wake", "expire"])
 def test_who_is_gone_is_gone(shop: Shop, verb: str) -> None:
-    """A test that takes the wrong one is told."""
+    """A test that takes the wrong one gets an error."""
     shop.churn.crash(shop.first)
     with pytest.raises(UsageError, match="left, or crashed, before"):
         getattr(shop.churn, verb)(shop.first)

@@ -28,7 +28,7 @@ LEAST_SHARE = 0.5
 """The share of the group that makes a deploy, and the share of the burst that new processes must replace."""
 
 AT_ONCE_MS = 1_000
-"""Processes that begin to leave within this time of each other were all told to at once."""
+"""Processes that begin to leave within this time of each other were all asked to at once."""
 
 BY_CHANCE = 0.05
 """Bursts of which chance makes more than this many are no deploys."""

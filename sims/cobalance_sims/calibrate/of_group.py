@@ -56,8 +56,8 @@ def size(tallies: Tallies, group: SessionHistory, turnover: Turnover, base: Chur
     """How large the group is, and whether its members have instance ids."""
     members = max(1, round(group.mean_members))
     resources = max(1, round(sum(it.resources for it in tallies.windows) / len(tallies.windows)))
-    told = [end for end in group.ends if end.how in ("left", "crashed")]
-    static = sum(end.is_static for end in told)
+    counted_ends = [end for end in group.ends if end.how in ("left", "crashed")]
+    static = sum(end.is_static for end in counted_ends)
     seen = len(tallies.lives)
     found = [
         Parameter(name="members", value=members, basis="measured", observations=seen),
@@ -70,15 +70,15 @@ def size(tallies: Tallies, group: SessionHistory, turnover: Turnover, base: Chur
         ),
         *_limits(scaling.limits(turnover, group), members, seen),
     ]
-    if told:
+    if counted_ends:
         is_surge = any(it.shape == "surge" for it in turnover.deploys)
         found.append(
             Parameter(
                 name="instances",
-                value=static * 2 > len(told) and not is_surge,
+                value=static * 2 > len(counted_ends) and not is_surge,
                 basis="measured",
-                observations=len(told),
-                note=f"{static} of {len(told)} ends were kept for a return" if static else "",
+                observations=len(counted_ends),
+                note=f"{static} of {len(counted_ends)} ends were kept for a return" if static else "",
             )
         )
     else:

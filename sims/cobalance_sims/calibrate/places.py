@@ -18,7 +18,7 @@ APART_MS = 120_000
 """Ends further apart than this belong to different bursts; a start later than this after an end is unrelated."""
 
 ENOUGH = 5
-"""From this many on, those whose place was taken are told from those after whom another came by chance."""
+"""From this many on, those whose place was taken are distinguished from those after whom another came by chance."""
 
 SURELY = 6.0
 """A difference of the logarithms of likelihoods, from which on some were truly replaced."""
@@ -27,7 +27,7 @@ UNKNOWN = 1.0
 """How unlike a duration is to one that is not known, beside the logarithms of ratios to those that are."""
 
 NARROWEST, WIDEST = 0.15, 1.0
-"""The least and the greatest sigma of the time that it takes to start a successor, as far as it is told from chance."""
+"""The least and the greatest sigma of the time that it takes to start a successor, as far as it can be separated from chance."""
 
 
 @attrs.define(eq=False)

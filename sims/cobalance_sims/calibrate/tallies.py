@@ -181,7 +181,7 @@ def _windows(events: DataFrame) -> dict[str, list[Observation]]:
     if any(row["strange"] for row in rows):
         raise StrangeEvents(
             "There are rows without run, seq, kind or time: other data, or of another version of Cobalance. Export the journal "
-            "anew with cobalance sims journal."
+            "again with cobalance sims journal."
         )
     names = attrs.fields_dict(Observation)
     return _by_whose((row["whose"], Observation(**{name: row[name] for name in names})) for row in rows)

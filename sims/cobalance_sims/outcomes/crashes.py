@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from cobalance_sims.outcomes.event import Event
 
 SEEN = "crashed"
-"""Why a session ended whose member was seen to be dead: the broker told of its closed connections."""
+"""Why a session ended whose member was seen to be dead: the broker reported its closed connections."""
 
 UNSAID = frozenset({"expired", SEEN})
 """Why a session ends that its member did not end. ``expired``: it was silent for the session timeout."""

@@ -55,7 +55,7 @@ class Agent:
     """The agent of one program.
 
     Args:
-        say: told in words what it does.
+        say: called with a line of text about what it does.
         leave_s: how long processes may take to leave at its end, before they are killed.
     """
 
@@ -74,7 +74,7 @@ class Agent:
         """Orders of this replay; one whose sender did not hear that it was posted comes again."""
 
     def run(self, stop: Event, hurry: Event) -> int:
-        """Runs until it is told to stop, or all processes have ended by themselves outside a replay; returns how many
+        """Runs until it is asked to stop, or all processes have ended by themselves outside a replay; returns how many
         had.
 
         Args:

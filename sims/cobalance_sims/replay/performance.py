@@ -1,6 +1,6 @@
 """A replay as it happens: orders go to the agents, and the group's journal is watched.
 
-However it ends, the agents are told, or notice by the silence: what is frozen goes on, and as many members run as before.
+However it ends, the agents hear of it, or notice the silence: what is frozen goes on, and as many members run as before.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Performer:
     """Performs a plan once.
 
     Args:
-        say: told in words what is done.
+        say: called with a line of text about what is done.
         lag: the present lag, if that is known.
     """
 

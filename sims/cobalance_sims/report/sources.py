@@ -192,7 +192,7 @@ def _check(table: Any, record: Record, folder: Path) -> None:
 
 def _strange(folder: Path, lacking: Sequence[str]) -> SourceUnreadable:
     return SourceUnreadable(
-        f"{folder} holds rows without {_some(lacking)}: other data, or of another version of Cobalance. Make it anew."
+        f"{folder} holds rows without {_some(lacking)}: other data, or of another version of Cobalance. Make it again."
     )
 
 

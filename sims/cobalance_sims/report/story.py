@@ -153,7 +153,7 @@ def tell(run: str, events: Sequence[Event]) -> Timeline | None:
 
 
 def _window(marks: list[Mark], first_ms: int, last_ms: int) -> tuple[int, int]:
-    """The shortest stretch in which most went wrong, with as many handovers as can be told apart."""
+    """The shortest stretch in which most went wrong, with as many handovers as can be distinguished."""
     ends = [mark for mark in marks if mark.kind in ENDINGS]
     if len(ends) <= IN_WINDOW:
         return first_ms, last_ms + 1

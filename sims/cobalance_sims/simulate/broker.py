@@ -38,7 +38,7 @@ class Ways:
     ask_ms: Taken = 0
     """From the answer that asks for an idle partition until its event loop has stopped work on it."""
     tell_ms: Taken = 0
-    """From the answer that grants a partition until user code is told."""
+    """From the answer that grants a partition until user code is notified."""
     noticed_ms: Taken = 4
     """Until the broker sees the closed socket of a killed process (measured: median 3.9)."""
 

@@ -306,7 +306,7 @@ _ALL = (
     ),
     Churn(
         name="recreate_deploy",
-        summary="every ten minutes all processes leave, and then all start anew (strategy Recreate)",
+        summary="every ten minutes all processes leave, and then all start again (strategy Recreate)",
         deploy="all_at_once",
     ),
     Churn(

@@ -30,7 +30,7 @@ class SimulatedTenure:
     """Rises when everything scheduled for it becomes void."""
     abandoned: str = ""
     guarded: bool = False
-    """Whether a broker lets nobody else touch it, so that another member may be told that it holds it."""
+    """Whether a broker lets nobody else touch it, so that another member may hear that it holds it."""
     since: int = 0
     """Story time at which it began (Clock.story)."""
 

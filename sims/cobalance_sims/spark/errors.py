@@ -155,14 +155,14 @@ def _unreadable(text: str, doing: str) -> CobalanceError | None:
 def _cure(file: str) -> str:
     wave = re.search(r"^(.*)/(?:events|handovers|outcomes|manifest)/(wave=(\d+))/", file)
     if wave is None:
-        return "Remove it, or write it anew."
+        return "Remove it, or write it again."
     if len(wave[3]) < SWEEP_DIGITS:
         return (
             f"Bring {wave[1]} back from a backup, or export the journal into a new folder, as far back as Redis still has it; "
             "without the file, its events are missing."
         )
     return (
-        f"Remove {wave[1]}/manifest/{wave[2]} and run the same sweep again: that wave's scenarios are simulated anew, "
+        f"Remove {wave[1]}/manifest/{wave[2]} and run the same sweep again: that wave's scenarios are simulated again, "
         f"all others are kept."
     )
 

@@ -128,7 +128,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise JournalIncomplete(
                     f"The journal of the group {group} was read up to the entry {place.id} (seq {place.seq}), and Redis no longer has "
                     "that: it lost its data, came back older, or is another server. With onGap=report the stream would wait for the "
-                    "group to go on, and report what is missing; to begin anew, use another checkpoint."
+                    "group to go on, and report what is missing; to start over, use another checkpoint."
                 )
 
     @staticmethod

@@ -143,7 +143,7 @@ def imported_spark() -> type[SparkSession]:
 
 
 STREAMS_SINCE = (4, 2)
-"""The first PySpark whose Python sources are told where a batch starts, and how much it may take."""
+"""The first PySpark whose Python sources are given the start of a batch, and how much it may take."""
 
 
 def check_streams() -> None:

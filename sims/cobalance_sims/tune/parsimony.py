@@ -1,4 +1,4 @@
-"""Takes back each changed setting that does not surely gain: whoever changes a setting wants to know what for."""
+"""Takes back each changed setting whose gain is not certain: a setting is worth changing only for a reason."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How a cost hangs on what a calibration leaves open, from runs of which each has a churn of its own.
 
 The mean over many churns is soon known precisely. But the group has one life, and its cost lies as far from that mean
-as its churn lies from what was calibrated. So the spread over churns has to be told from the chance within each run,
+as its churn lies from what was calibrated. So the spread over churns has to be separated from the chance within each run,
 which is often larger. A regression does: the logarithm of the expected cost is taken to be linear in the logarithms of
 rates, medians and spreads (a quasi-Poisson model), with elasticities as they are expected to be (calibrate/drawing.py)
 unless the runs say otherwise. Where runs are few they stay as uncertain as they are, and make intervals wider.

@@ -26,7 +26,7 @@ class ProcessSilence:
 
 @attrs.frozen
 class TenureCallback:
-    """User code was told that a tenure has begun (``on_assigned``), or ends (``on_revoked``)."""
+    """User code was notified that a tenure has begun (``on_assigned``), or ends (``on_revoked``)."""
 
     at_ms: float
     partition: int

@@ -160,7 +160,7 @@ RECOVERY: tuple[Mutant, ...] = (
         "70_timers",
         "G.recovering, G.known_to, G.guessed = 0, 0, 0",
         "G.recovering, G.known_to = 0, 0",
-        "Each later recovery of a group that its first member made waits for whoever listens.",
+        "Each later recovery of a group that its first member made waits for members that listen.",
         "everything@125",
     ),
     lua(

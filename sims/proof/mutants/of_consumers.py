@@ -257,7 +257,7 @@ ADAPTER: tuple[Mutant, ...] = (
         "channel",
         "    channel.queue_declare(queue.name, passive=True)\n",
         "",
-        "A queue that somebody deleted is made anew by whoever wants to consume it.",
+        "A queue that somebody deleted is created again by its next consumer.",
         ON_SERVER + "test_a_missing_queue",
     ),
     partition(

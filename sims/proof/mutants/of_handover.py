@@ -47,7 +47,7 @@ TELLING: tuple[Mutant, ...] = (
         "",
         "A holder does not hear that it was too late.",
         "2x1",
-        equivalent="Whoever has heard of the revocation aborts by its own clock before the deadline; whoever has not heard anything "
+        equivalent="A holder that has heard of the revocation aborts by its own clock before the deadline; one that has not heard anything "
         "since has fenced itself by then, for the revocation timeout is not below the session timeout. Either way the member ends "
         "the tenure itself, and its release is refused as FENCED: nothing waits for being told that it is lost.",
     ),
@@ -133,7 +133,7 @@ ENDING: tuple[Mutant, ...] = (
         "50_moves",
         "if id and now < tonumber(till) and is_live(member(id)) then return id end",
         "",
-        "What was given up unfinished goes back to whoever gave it up.",
+        "What was given up unfinished goes back to its giver.",
         "givers_trouble@1..3",
     ),
     lua(

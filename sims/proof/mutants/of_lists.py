@@ -58,7 +58,7 @@ LISTS: tuple[Mutant, ...] = (
         "35_subscriptions",
         "      doubt(named[i])\n",
         "",
-        "Whoever comes back to a list that nobody had need not send it again, although names on it were removed meanwhile.",
+        "A member that comes back to a list that nobody had need not send it again, although names on it were removed meanwhile.",
         "deploy_from_nothing@1..3",
     ),
     lua(

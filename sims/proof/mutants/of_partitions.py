@@ -311,7 +311,7 @@ CONTINUITY: tuple[Mutant, ...] = (
         "../streams/continuity",
         "        if since == jump.seen:\n",
         "        if since is not None:\n",
-        "A stream that was made anew is read from where the old one ended.",
+        "A stream that was created again is read from where the old one ended.",
         STREAMS,
     ),
     partition(

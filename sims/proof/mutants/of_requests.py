@@ -18,7 +18,7 @@ FENCING: tuple[Mutant, ...] = (
         "commit",
         "r.owner ~= CALLER or int(r.token) ~= token then",
         "int(r.token) ~= token then",
-        "A commit is accepted from whoever knows the token.",
+        "A commit is accepted from anyone who knows the token.",
         "1x1",
     ),
     lua(

@@ -42,7 +42,7 @@ QUOTAS: tuple[Mutant, ...] = (
         "80_settle",
         "lines.below = lines.below or line_below(count + 1)",
         "lines.below = {{id = highest(LOAD, '0', '(' .. int(TOP), 1)[1], at = 0}}",
-        "What is free goes to whoever has most.",
+        "What is free goes to the member with most.",
         "autoscale@1..2",
         "standby@1..2",
     ),
@@ -59,7 +59,7 @@ QUOTAS: tuple[Mutant, ...] = (
         "80_settle",
         "ceilings_left() > 0 and lowest(REVOKING, '0', '(' .. level(), 'LIMIT', '0', '1')[1]",
         "lowest(REVOKING, '0', '+inf', 'LIMIT', '0', '1')[1]",
-        "Each settling calls all revocations off and picks anew.",
+        "Each settling calls all revocations off and picks again.",
         "tiny",
     ),
     lua(
@@ -105,7 +105,7 @@ MODES: tuple[Mutant, ...] = (
         "set_resources",
         "results[1] = lists.refusal(l, VERSION)",
         "",
-        "Whoever declares last decides, so two lists of a rolling deploy alternate.",
+        "The last to declare decides, so two lists of a rolling deploy alternate.",
         "2x2-relist",
     ),
     lua(
@@ -137,7 +137,7 @@ MODES: tuple[Mutant, ...] = (
         "70_timers",
         "  if not empty(m, ' k', ' l', heir.id, heir) then return false end\n",
         "",
-        "Whoever returns under its instance id starts with nothing.",
+        "A process that returns under its instance id starts with nothing.",
         "redeploy_static@1..3",
     ),
     lua(

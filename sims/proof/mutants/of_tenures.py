@@ -34,7 +34,7 @@ TENURES: tuple[Mutant, ...] = (
         "holdings",
         "if held is not None and held.token < change.token:\n            self._lose(held)\n            return None",
         "if False and held is not None:\n            self._lose(held)\n            return None",
-        "A member that was given a resource anew takes it for the tenure it had before.",
+        "A member that was given a resource again takes it for the tenure it had before.",
         "2x1-eager",
     ),
     python(

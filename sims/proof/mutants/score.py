@@ -166,4 +166,4 @@ def stale(scores: Sequence[dict[str, Any]]) -> Iterator[str]:
     planted = {it.name: it.digest for it in MUTANTS}
     for name in sorted(scored.keys() | planted.keys()):
         if scored.get(name) != planted.get(name):
-            yield f"{name} has to be scored anew"
+            yield f"{name} has to be scored again"

@@ -1,4 +1,4 @@
-"""What a stream's reader meets: retention, streams made anew, a slow RabbitMQ, and answers that are lost.
+"""What a stream's reader meets: retention, streams created again, a slow RabbitMQ, and answers that are lost.
 
 The stream is a list of offsets, with holes where RabbitMQ keeps entries of its own. A reader that comes back to it gets
 what is left behind its position, in order. Whatever RabbitMQ answers: nothing that is left is skipped unless the user's

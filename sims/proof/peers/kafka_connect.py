@@ -59,7 +59,7 @@ ROWS = (
     ),
     row(
         11, "testTaskAssignmentWhenSubsequentAssignmentAttemptFailsOutsideTheAssignor",
-        "the server is replaced after the surplus was chosen and before anybody heard: chosen anew, 3 moves in all",
+        "the server is replaced after the surplus was chosen and before anybody heard: chosen again, 3 moves in all",
         LOST + "an_assignment_that_the_server_loses_is_made_again",
     ),
     row(
@@ -87,7 +87,7 @@ ROWS = (
     ),
     row(
         19, "testLostAssignmentHandlingWhenWorkerBouncesBackButFinallyLeaves",
-        "awaited anew if it crashed, replaced at once if it left for good",
+        "awaited again if it crashed, replaced at once if it left for good",
         LOST + "who_bounces_back_and_finally_leaves",
     ),
     row(

@@ -11,7 +11,7 @@ REQUESTS = "tests/coordinator/test_requests.py::test_"
 LEAVE = "tests/coordinator/test_leave.py::test_"
 
 NO_REGEX = (
-    "Members declare names; nothing subscribes by a pattern. Whoever discovers resources declares "
+    "Members declare names; nothing subscribes by a pattern. A member that discovers resources declares "
     "a new version of the list, which is row 2 where it grows and row 17 where it shrinks."
 )
 
@@ -56,7 +56,7 @@ BUILDER = (
     row(13, "testUnreleasedPartitionsToUnreleasedPartitions", "heartbeats bring nothing while nothing is released", RECONCILIATION + "waiting_goes_on_while_nothing_is_released"),
     row(14, "testUnreleasedPartitionsToUnrevokedPartitions", "one that waits is itself asked for what has become too much", RECONCILIATION + "one_that_waits_may_be_asked_itself"),
     row(
-        15, "testUnknownState", "a member the record knows nothing of is told so, begins anew with nothing, and is served",
+        15, "testUnknownState", "a member the record knows nothing of is told so, starts over with nothing, and is served",
         REQUESTS + "a_stranger_is_unknown",
         REQUESTS + "a_group_that_is_not_there",
         "tests/member/test_session_rejoin.py::test_an_unknown_member_starts_anew",

@@ -165,7 +165,7 @@ ROWS = (
     cannot_apply(40, "testRackAwareAssignmentWithNonEqualSubscription", NO_RACKS),
     cannot_apply(
         41, "TopicBalanceAfterReassignment",
-        "A group's resources are one flat list, so the balance is over all of it: whoever wants each topic even by itself gives each "
+        "A group's resources are one flat list, so the balance is over all of it: to have each topic even by itself, give each "
         "its own group.",
     ),
     row(

@@ -16,7 +16,7 @@ ONE_BY_ONE = (
 )
 EAGER_PAUSES = (
     "This does not hold here, on purpose: eager mode is the baseline in which every change stops everything, and a change that "
-    "needs no move is what cooperative mode leaves alone (rows 9 and 11). That it pauses once, deals anew and rests is checked by "
+    "needs no move is what cooperative mode leaves alone (rows 9 and 11). That it pauses once, deals again and rests is checked by "
     "tests/group/test_scaling.py::test_eager_mode_stops_even_for_a_member_without_work."
 )
 
@@ -60,7 +60,7 @@ CLIENTS = (
     ),
     row(
         8, f"GlobalBarrier_{ONE_BY_ONE[1]}",
-        "6, 3/3, 2/2/2; everything is finished, then all is dealt anew",
+        "6, 3/3, 2/2/2; everything is finished, then all is dealt again",
         SCALING + "members_that_start_one_by_one_stop_all_in_eager_mode",
     ),
     row(

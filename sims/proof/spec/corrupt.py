@@ -270,7 +270,7 @@ def begin_after_the_end(events: list[Event]) -> bool:
 
 
 def served_beside_another(events: list[Event]) -> bool:
-    """Whoever comes next is subscribed while the one before has its channel."""
+    """The next holder is subscribed while the one before has its channel."""
     closed = _next(events, "close", t=1)
     subscribed = _next(events, "subscribed", closed or 0, t=2)
     forced = _next(events, "force", t=1)

@@ -1,7 +1,7 @@
 """Records what consumers do with one partition, in the terms of ``Handover.tla``.
 
 The members are production ConsumerGroups. What the coordinator does is read from the journal, ahead of whatever is
-recorded next: a member acts on what it was told after that is in the journal, and tells the coordinator of what it has
+recorded next: a member acts on a reply after that is in the journal, and tells the coordinator of what it has
 done after that is recorded here. What a consumer does is heard from its core, under the lock that orders its events:
 before an ack, a close or a subscription is sent, and before anybody hears of a message or of an end. RabbitMQ itself is
 not watched, so what it did in between has to follow.

@@ -135,7 +135,7 @@ class Play:
     # -- what a story says ---------------------------------------------------------------------------------------------
 
     def hold(self, number: int) -> None:
-        """Whoever handles this message waits."""
+        """The handler of this message waits."""
         self._held[number] = Future()
         self._held[number].set_running_or_notify_cancel()  # a handler that is cancelled leaves it to the next one
 

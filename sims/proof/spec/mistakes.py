@@ -92,7 +92,7 @@ MISTAKES = (
     ),
     Mistake(
         name="CommitUnchecked",
-        summary="a commit is stored whoever sends it",
+        summary="a commit is stored from any sender",
         breaks="S4",
         model="Commits",
         changes=(("Kinds", '{"crash"}'),),
@@ -218,7 +218,7 @@ MISTAKES = (
     ),
     Mistake(
         name="StartAtNext",
-        summary="whoever comes next begins with what is published from now on",
+        summary="the next holder begins with what is published from now on",
         breaks="InOrder",
         model="Handover",
         changes=CALM,

@@ -69,7 +69,7 @@ class Sighting:
             yield "hear", ""
 
     def _stops(self, before: Sighting, *, has_heard: bool) -> bool:
-        """It begins to drain without having been told, or to leave what it does not hold."""
+        """It begins to drain without having been asked, or to leave what it does not hold."""
         drains = any(
             phase == "draining" and before.tenures.get(name) == (token, "working")
             for name, (token, phase) in self.tenures.items()

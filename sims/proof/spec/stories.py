@@ -39,7 +39,7 @@ STORIES: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="unstoppable",
-        summary="calls that cannot be cancelled, so their resources are taken by force; whoever hears no hint commits all the same",
+        summary="calls that cannot be cancelled, so their resources are taken by force; a member that hears no hint commits all the same",
         plan=(
             At(1_000, f.Disturb(DEAF, 60_000)),
             At(1_000, f.Behave(UNSTOPPABLE, ms=60_000, count=9)),

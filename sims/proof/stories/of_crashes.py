@@ -107,7 +107,7 @@ SCENARIOS = (
     ),
     Scenario(
         name="untrue_witnesses",
-        summary="wills are lost, late, doubled and lies, whoever looks is frozen or killed, and the network is bad at times",
+        summary="wills are lost, late, doubled and lies, members that look are frozen or killed, and the network is bad at times",
         plan=(
             *COMES_AND_GOES,
             Every(5_000, f.Pause(9_000), jitter_ms=2_000),

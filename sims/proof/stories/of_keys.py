@@ -36,7 +36,7 @@ class DeleteKey:
     """Its name; by default one at random."""
 
     def strike(self, world: World) -> None:
-        """Nobody is told; what was recorded there only is lost."""
+        """Nobody is notified; what was recorded there only is lost."""
         key = self.key or NAMES[world.random.randrange(len(NAMES))]
         if world.redis.transport.call(GONE, (KEYS[key],), ()):
             world.log(None, f"the key {key} is gone")
@@ -50,7 +50,7 @@ class DeleteKeys:
 
     every_ms: int = 20
     most: int = len(NAMES)
-    """How many of them, before whoever deletes them is interrupted."""
+    """How many of them, before their deletion is interrupted."""
 
     def strike(self, world: World) -> None:
         """Each as :class:`DeleteKey`."""

@@ -452,7 +452,7 @@ class ResourceRow:
 
     @property
     def paused_for(self) -> str:
-        """The reason of whoever gave it up last, if it is retried automatically and one is known; otherwise ""."""
+        """The reason of its last giver, if it is retried automatically and one is known; otherwise ""."""
         return self.avoid.partition("=")[2].partition("@")[0] if self.paused_until_ms else ""
 
     @property

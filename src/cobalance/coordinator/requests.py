@@ -262,13 +262,13 @@ class Delete:
 
 @attrs.frozen
 class Report:
-    """What a member has in flight; without ``told``, the question to all members."""
+    """What a member has in flight; without ``report``, the question to all members."""
 
     verb: ClassVar[str] = "report"
-    told: str | None = None
+    report: str | None = None
 
     def args(self) -> list[str]:
-        return ["ask", ""] if self.told is None else ["tell", self.told]
+        return ["ask", ""] if self.report is None else ["tell", self.report]
 
 
 @attrs.frozen

@@ -115,7 +115,7 @@ class Listener(Protocol):
         """Stops listening soon; hints on their way may still arrive."""
 
     def renew(self) -> None:
-        """Connects anew soon, since the coordinator does not find it where it listens."""
+        """Connects again soon, since the coordinator does not find it where it listens."""
 
     def close(self) -> None:
         """Closes the listener. May be called again."""

@@ -1,4 +1,4 @@
-"""The story in a browser: a dashboard that shows it while it is told, and afterwards until Ctrl-C."""
+"""The story in a browser: a dashboard that shows it while it happens, and afterwards until Ctrl-C."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class ChangeVerdict:
     members_before: int
     members_after: int
     moves: int
-    """Resources that got a new tenure, whoever holds it."""
+    """Resources that got a new tenure, at any holder."""
     minimum: int
     """The fewest possible moves."""
     interrupted: tuple[str, ...]

@@ -51,7 +51,7 @@ class Assignment:
         returned, or for ``on_assigned``.
         """
         self.was_busy = False
-        """Whether the session was last told that it is busy."""
+        """Whether the session last heard that it is busy."""
         self.aborted: AbortReason | None = None
         self._post = post
         self._lock = threading.Lock()

@@ -559,7 +559,7 @@ class Group(Healthy, Pausing, StartStop):
         return Coordinator(lasting, self.name, key_prefix=self.key_prefix)
 
     def _disconnect(self, made: Coordinator) -> None:
-        """Whoever wanted to enter has given up meanwhile."""
+        """The caller that wanted to enter has given up meanwhile."""
         self._leave_instance()
         self._close_transport(made.transport)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 HealthState = Literal["new", "joining", "member", "draining", "left", "failed"]
 
 LEAST_SILENCE_MS = 10_000
-"""A busy machine may keep a thread waiting for long, and whoever is not alive is killed."""
+"""A busy machine may keep a thread waiting for long, and what is not alive is killed."""
 
 
 @attrs.frozen(kw_only=True)

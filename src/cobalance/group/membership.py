@@ -117,7 +117,7 @@ class Membership(Forkable, ABC):
                 self._services.remove(scope)
 
     def _start_task(self, call: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Starts a task of the group's, as all of them are. Whatever ends it ends the membership, and is told at once."""
+        """Starts a task of the group's, as all of them are. Whatever ends it ends the membership, and is reported at once."""
         self._tasks.start_soon(self._run_task, call, args, name=getattr(call, "__qualname__", None))
 
     async def _run_task(self, call: Callable[..., Awaitable[None]], args: tuple[object, ...]) -> None:
@@ -269,7 +269,7 @@ class Membership(Forkable, ABC):
         for it in batch:
             if it in now:
                 self._start_task(self._run, it)
-            else:  # lost before the program was told
+            else:  # lost before the program was notified
                 self._conclude(it)
 
     async def _tell_assigned(self, listener: Listener, batch: list[Assignment]) -> None:
@@ -648,5 +648,5 @@ async def _raise(error: BaseException) -> None:
 
 
 def _rest_of(ms: int, told_at: int) -> int:
-    """What is left of it: the event loop may have been busy since it was told."""
+    """What is left of it: the event loop may have been busy since it heard of it."""
     return max(0, told_at + ms - monotonic_ms())

@@ -43,7 +43,7 @@ class Stay:
         self._scope = anyio.CancelScope()
         self._entered, self._asked, self._over = anyio.Event(), anyio.Event(), anyio.Event()
         self._begun = anyio.Event()
-        """Whoever began has heard how it went."""
+        """Its caller has heard how it went."""
         self._error: BaseException | None = None
         self._task: object = None
         self._loop = running_event_loop()

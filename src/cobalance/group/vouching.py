@@ -3,7 +3,7 @@ the broker lasts.
 
 Its session may then end early once its process is seen to be dead (``lua/suspect.lua``). It vouches when it has joined
 and whenever its listener has connected, since the coordinator has to find it at the server that it will look at. A listener
-that is not found there hears another server, as one that was left at the former master: it connects anew. When it has
+that is not found there hears another server, as one that was left at the former master: it reconnects. When it has
 lost the broker, it takes that back at once, which only a living process does; and before it works anything that no
 broker guards, for good.
 """
@@ -45,7 +45,7 @@ class Vouching:
         renew: Callable[[], None] = lambda: None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`listens`: whether the member's listener has said that it listens; `renew`: has it connect anew."""
+        """`listens`: whether the member's listener has said that it listens; `renew`: has it reconnect."""
         self._coordinator, self._listens, self._renew, self._now_s = coordinator, listens, renew, now_s
         self._lock = threading.Lock()
         self._member = ""
@@ -64,8 +64,8 @@ class Vouching:
         self._connection = connection
 
     def tell(self) -> None:
-        """Tells the coordinator what it vouches for now, if that has not heard it. Blocks. Without an answer, it is to be
-        told again once another call was answered.
+        """Tells the coordinator what it vouches for now, if that has not heard it. Blocks. Without an answer, it is sent
+        again once another call was answered.
         """
         give_up_at = self._now_s() + WITHIN_S
         with self._lock:

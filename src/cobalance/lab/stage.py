@@ -83,7 +83,7 @@ class Stage:
     # -- members -------------------------------------------------------------------------------------------------------
 
     def prepare(self, name: str) -> MemberProcess:
-        """Starts a process that has yet to be told to join."""
+        """Starts a process that joins only when asked to."""
         environment = {REDIS_URL: self.redis_url, AMQP_URL: self.amqp_url}
         member = self.members[name] = MemberProcess(
             name, self.job, self.folder, environment, own_session=self._own_sessions

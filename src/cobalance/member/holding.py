@@ -159,7 +159,7 @@ class Holding:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, as the coordinator has been told or will be."""
+        """Whether it has ended, which the coordinator has heard or will hear."""
         return self.state in (State.ENDED, State.RELEASING)
 
     @property

@@ -34,7 +34,7 @@ class HoldingIndex:
         self.given_up: Pile = {}
         """Ended with work unfinished: to be released."""
         self.untold: Pile = {}
-        """Turned busy or idle since the coordinator was last told."""
+        """Turned busy or idle since the last report to the coordinator."""
         self._piles: tuple[tuple[Pile, Callable[[Holding], bool]], ...] = (
             (self.exposed, lambda held: held.working and not held.guarded),
             (self.guarded, lambda held: held.working and held.guarded),

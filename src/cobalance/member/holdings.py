@@ -297,7 +297,7 @@ class Holdings:
                 self._tell_sooner(held, was_at)
 
     def _tell_sooner(self, held: Holding, was_at: int | None) -> None:
-        """Its work paces itself by the deadline it was told, so it hears of a sooner one."""
+        """Its work paces itself by the deadline it was given, so it hears of a sooner one."""
         if held.state is State.DRAINING and held.abort_at is not None and was_at is not None and held.abort_at < was_at:
             self.out.append(act.Hasten(held.resource, held.token, held.abort_at))
 
@@ -365,7 +365,7 @@ class Holdings:
         return [(held.resource, held.token, offset) for held, offset in parked]
 
     def news(self) -> list[tuple[str, int, bool]]:
-        """Tenures that turned busy or idle since the coordinator was last told, as many as fit into a call."""
+        """Tenures that turned busy or idle since the last report to the coordinator, as many as fit into a call."""
         untold = islice(self._filed().untold.values(), NEWS_A_CALL)
         return [(it.resource, it.token, it.is_busy) for it in untold]
 

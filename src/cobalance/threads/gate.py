@@ -1,6 +1,6 @@
 """Waits that a signal handler may interrupt.
 
-Whoever waits for a future, an event or a condition of the standard library locks it for a moment. Interrupted just then
+A thread that waits for a future, an event or a condition of the standard library locks it for a moment. Interrupted just then
 by an exception it stays locked, and the thread that is to set it waits for ever. With a :class:`Gate` the waiting thread
 uses only operations that are either done or not when a handler runs, of which none has to be undone.
 

@@ -43,7 +43,7 @@ class LogLines:
         self.forget()
 
     def forget(self) -> None:
-        """Begins anew; in a fork, where the thread is missing and may have left the lock locked."""
+        """Starts over; in a fork, where the thread is missing and may have left the lock locked."""
         self._change = threading.Condition()
         self._waiting = deque[logging.LogRecord]()
         self._left_out = 0

@@ -94,7 +94,7 @@ async def settled(team: Crew, *pids: int) -> None:
 async def test_a_killed_processs_partitions_go_on_at_once(
     kind: str, victim: str, amqp_url: str, redis_url: str, redis_admin_url: str
 ) -> None:
-    """Exactly what it held moves, whoever was elected to settle what is due."""
+    """Exactly what it held moves, no matter who was elected to settle what is due."""
     with (
         new_topic(amqp_url, 4, kind) as topic,
         crew(topic.name, amqp_url, redis_url, redis_admin_url) as team,
@@ -197,7 +197,7 @@ class Paths:
         return cls(*(stack.enter_context(FaultProxy(port or 0)) for port in ports))
 
     def reset(self) -> None:
-        self.redis.reset()  # first: whoever has lost RabbitMQ alone says that it lives
+        self.redis.reset()  # first: a member that has lost RabbitMQ alone says that it lives
         self.amqp.reset()
 
     def refuse(self) -> None:
@@ -312,7 +312,7 @@ async def test_a_member_that_loses_redis_alone_keeps_everything(
 async def test_a_member_that_loses_both_and_connects_again_in_time_keeps_everything(
     amqp_url: str, redis_url: str, redis_admin_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever looks at it finds its listener. The looks wait for that here, however slow this machine is."""
+    """A member that looks at it finds its listener. The looks wait for that here, however slow this machine is."""
     async with pair(amqp_url, redis_url, redis_admin_url, caplog) as it:
         before, vouch = (tokens(it.a), tokens(it.b)), it.vouch_of_a()
         it.of_b.redis.black_hole("to_server")
@@ -428,7 +428,7 @@ async def test_a_group_in_memory_has_none(here: Place) -> None:
 async def test_what_turns_out_to_be_unguarded_is_not_worked_under_a_vouch(
     amqp_url: str, redis_url: str, redis_admin_url: str
 ) -> None:
-    """The queue is declared anew, without a guard, which this member allows. It takes its vouch back before."""
+    """The queue is declared again, without a guard, which this member allows. It takes its vouch back before."""
     name, seen = unique("queue"), list[set[str]]()
     with channel(amqp_url) as it, crew(name, amqp_url, redis_url, redis_admin_url) as team:
         it.queue_declare(name, durable=True)

@@ -261,7 +261,7 @@ async def test_looking_keeps_the_order_in_which_they_are_replayed(here: Place, t
 async def test_one_that_cannot_be_read_stays_and_the_others_are_replayed(
     here: Place, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever took it out of a partition, to which it would not go back, finds it in the listing, and can drop it."""
+    """The group that took it out of a partition, to which it would not go back, finds it in the listing, and can drop it."""
     env, dead = {"COBALANCE_AMQP_URL": here.amqp_url}, f"{topic.name}.dead"
     await given_up(here, topic)
     publish_unreadable(here.amqp_url, dead)

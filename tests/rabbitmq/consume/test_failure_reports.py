@@ -1,4 +1,4 @@
-"""``on_failure`` has as long as a handler. One that hangs is told, and costs its partition and no more than one thread."""
+"""``on_failure`` has as long as a handler. One that hangs is reported, and costs its partition and no more than one thread."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_a_message_without_tries_left_is_given_up_though_it_never_returns(
 async def test_one_that_hangs_and_can_be_cancelled_changes_nothing_else(
     here: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is cancelled, which is told; then the message is tried again in place, and given up."""
+    """It is cancelled, which is logged; then the message is tried again in place, and given up."""
     seen, ended = Seen(), 0
 
     async def handle(delivery: Delivery) -> None:

@@ -116,7 +116,7 @@ async def test_a_topic_was_grown(lost: Place, private_redis: OwnRedis, looks: li
             empty(private_redis)
             if mode == "cooperative":
                 await nothing_has_moved(lost, looks, before, a, b)
-            else:  # that all join is a change, at which everything is dealt anew: once
+            else:  # that all join is a change, at which everything is dealt again: once
                 await recovered(lost, looks)
                 await until(lambda: set(tokens(a, b)) == set(before))
                 assert len(lost.journal("barrier")) == 1

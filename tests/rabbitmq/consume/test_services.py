@@ -1,4 +1,4 @@
-"""The group's own tasks: whatever ends one of them ends the membership, and is told at once, as a handler's failure is."""
+"""The group's own tasks: whatever ends one of them ends the membership, and is reported at once, as a handler's failure is."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def test_consuming_again_on_a_lost_connection(broker: Broker, group: str) -> Non
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # pika's sockets
 def test_a_connection_that_is_dropped_without_closing_gives_its_queues_back(broker: Broker, group: str) -> None:
-    """A loop that begins anew after any exception gets them, as it would with pika."""
+    """A loop that starts over after any exception gets them, as it would with pika."""
     (name,) = broker.declare(1)
     broker.publish(name, "a", "b")
     seen: list[tuple[bytes, bool]] = []

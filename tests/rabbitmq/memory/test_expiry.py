@@ -25,7 +25,7 @@ def mortal(at: Place, kind: str, **arguments: Any) -> tuple[str, str]:
 @pytest.mark.parametrize("kind", QUEUES)
 @pytest.mark.parametrize(("of_message", "of_queue"), [("1", None), (None, 1), ("1", 60_000), ("60000", 1)], ids=str)
 def test_a_message_expires(at: Place, kind: str, of_message: str | None, of_queue: int | None) -> None:
-    """By its own expiration or the queue's, whichever is sooner; it is dead-lettered, and the reason told."""
+    """By its own expiration or the queue's, whichever is sooner; it is dead-lettered, with the reason."""
     arguments = {} if of_queue is None else {"x_message_ttl": of_queue}
     (queue, dead), client = mortal(at, kind, **arguments), at.client()
     client.publish(queue, "late", expiration=of_message)

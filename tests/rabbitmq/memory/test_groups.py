@@ -166,7 +166,7 @@ async def test_a_position_is_moved(here: Place, stream: Stream) -> None:
 
 @pytest.mark.anyio
 async def test_a_group_leaves_its_mark(here: Place, stream: Stream) -> None:
-    """It goes with the stream, so that one made anew is noticed."""
+    """It goes with the stream, so that one created again is noticed."""
     async with member(here, stream, Reading(), start="first", commit_every=1):
         await until(lambda: committed(here, stream) == 9)
     with connected(here.amqp_url) as connection:

@@ -154,7 +154,7 @@ def test_time_passes_when_a_test_says_so(cobalance_broker: Broker) -> None:
 
 
 def test_a_broker_that_is_closed_drops_its_clients_and_begins_anew() -> None:
-    """Twice is no harm. Whoever uses the name again finds nothing."""
+    """Twice is no harm. A later user of the name finds nothing."""
     name = unique("m")
     server = MemoryRabbitMQ.named(name)
     client = Client(server.url)

@@ -17,7 +17,7 @@ def test_half_of_the_time_is_for_what_has_arrived() -> None:
 
 
 def test_a_deadline_that_is_moved_forward_counts_from_when_it_is_heard() -> None:
-    """And one that is told again later gives no time back."""
+    """And one that comes again later gives no time back."""
     it = HalfTime()
     it.hear(0, 10_000)
     assert it.hear(1_000, 2_000) == 1_500

@@ -597,7 +597,7 @@ def test_a_queue_is_not_free_while_its_rest_is_taken(
     quorum: Queue,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """If its holder died then, whoever came next would be sent what follows before what is still held."""
+    """If its holder died then, the next holder would be sent what follows before what is still held."""
     publish(broker, quorum, 10)
     take_in_vain(amqp_url, quorum.name, ahead=3)
     first, second = members(quorum, 1, prefetch=3), members(quorum, 2)

@@ -97,7 +97,7 @@ async def test_a_request_is_answered(here: Place, replies: str, queue_type: str,
 async def test_a_reply_whose_headers_are_larger_than_a_frame_is_refused(
     here: Place, replies: str, queue_type: str
 ) -> None:
-    """RabbitMQ would close the connection for replies over it, again and again; so the handler is told at once."""
+    """RabbitMQ would close the connection for replies over it, again and again; so the handler fails at once."""
     refusals: list[str] = []
 
     async def handle(delivery: Delivery) -> None:
@@ -307,7 +307,7 @@ async def test_a_request_whose_reply_is_refused_for_good_is_dead_lettered(here: 
 async def test_a_request_is_given_up_though_on_failure_does_not_return(
     here: Place, full: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is told of the first refusal only, and left to itself after ``max_processing_ms``, as the log says."""
+    """It hears of the first refusal only, and left to itself after ``max_processing_ms``, as the log says."""
     it, calls, go_on = Answering(), list[bytes](), threading.Event()
 
     def hang(delivery: Delivery, _: Exception) -> None:

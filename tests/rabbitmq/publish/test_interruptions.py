@@ -130,7 +130,7 @@ def test_a_flush(amqp_url: str) -> None:
 
 
 def test_connecting(amqp_url: str) -> None:
-    """Another thread connects afterwards, and whoever closes the publisher does not wait for ever."""
+    """Another thread connects afterwards, and closing the publisher does not wait for ever."""
     with publisher_and_another_thread(amqp_url) as (publisher, other):
         moment, is_interrupted = 0, True
         while is_interrupted:

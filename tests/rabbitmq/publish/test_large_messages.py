@@ -97,7 +97,7 @@ def test_one_that_is_too_large_while_its_topic_is_grown(url: str) -> None:
 
 @pytest.mark.parametrize("given", ["name", "topic"])
 def test_each_stream_has_a_channel(given: str, url: str) -> None:
-    """Also if the topic's type is not given, or if it was made anew, with more streams: RabbitMQ 3 may lose messages otherwise."""
+    """Also if the topic's type is not given, or if it was created again, with more streams: RabbitMQ 3 may lose messages otherwise."""
     with (
         new_topic(url, 2, "stream") as topic,
         Publisher(url, topic.name if given == "name" else Topic(topic.name, 2)) as publisher,

@@ -139,7 +139,7 @@ def test_a_wrong_number_of_partitions(amqp_url: str, topic: Topic) -> None:
 
 
 def remade(url: str, topic: Topic, partitions: int) -> Topic:
-    """The topic, deleted and created anew with another number of partitions, and grown as often as it had been."""
+    """The topic, deleted and recreated with another number of partitions, and grown as often as it had been."""
     delete_topic(url, topic.name, force=True)
     made = create_topic(url, attrs.evolve(topic, partitions=partitions, layout=1))
     return made if topic.layout == 1 else grow_topic(url, topic.name, partitions + 1)
@@ -629,7 +629,7 @@ def test_calls_that_are_interrupted_at_any_moment(amqp_url: str, topic: Topic) -
 
 
 def test_a_callback_that_ends_its_thread(amqp_url: str, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
-    """Not the publisher's: it is logged, others are told, and publishing goes on."""
+    """Not the publisher's: it is logged, others hear of it, and publishing goes on."""
     told = threading.Event()
     with Publisher(amqp_url, topic, window=2) as publisher, caplog.at_level(logging.ERROR, "cobalance.rabbitmq"):
         receive(publisher, spec.Connection.Blocked("low on memory"))

@@ -245,6 +245,6 @@ def test_a_reader_that_rabbitmq_leaves_behind_ends() -> None:
 
 @pytest.mark.parametrize("seeds", [range(2_000), pytest.param(range(2_000, 100_000), marks=pytest.mark.thorough)])
 def test_whatever_rabbitmq_answers_nothing_is_skipped_silently(seeds: range) -> None:
-    """Retention, holes, streams made anew and lost answers, each history from its seed."""
+    """Retention, holes, streams created again and lost answers, each history from its seed."""
     for seed in seeds:
         read_on(seed)

@@ -1,4 +1,4 @@
-"""A start, or the halt of a stream that was made anew, that is cut short at any point, is taken up where it was; on real servers."""
+"""A start, or the halt of a stream that was created again, that is cut short at any point, is taken up where it was; on real servers."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def is_halted(here: Place, stream: Stream) -> bool:
     return row.halted is not None
 
 
-# -- a stream that was made anew ---------------------------------------------------------------------------------------
+# -- a stream that was created again ----------------------------------------------------------------------------------
 
 
 async def test_a_lost_channel_does_not_hide_that_a_stream_was_made_anew(
@@ -258,7 +258,7 @@ async def test_a_stream_is_looked_at_again_when_the_answer_is_lost(
 async def test_a_stream_that_brings_nothing_is_looked_at_again(
     here: Place, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was made anew in the moment after the first look, and in a cluster nobody may have told the consumer."""
+    """It was created again in the moment after the first look, and in a cluster the consumer may not have heard of it."""
     await read_all(here, stream)
     await anyio.to_thread.run_sync(stream.make_anew)
     monkeypatch.setattr(f"{WORKER}.is_marked", said_once(is_known, answer=True))
@@ -272,7 +272,7 @@ async def test_a_stream_that_brings_nothing_is_looked_at_again(
 
 @pytest.mark.parametrize("way", ["resume", "reset"])
 async def test_only_an_operator_says_that_a_stream_made_anew_is_meant(here: Place, stream: Stream, way: str) -> None:
-    """A crash before the halt is in Redis loses nothing: RabbitMQ is told when the halt ends."""
+    """A crash before the halt is in Redis loses nothing: RabbitMQ hears of it when the halt ends."""
     await read_all(here, stream)
     stream.make_anew()
     stream.append(20)

@@ -118,7 +118,7 @@ async def test_a_deletion_forgets_streams_that_were_read_while_it_waited(here: P
 
 
 async def test_groups_under_other_key_prefixes_have_marks_of_their_own(here: Place, stream: Stream) -> None:
-    """Another environment's group of that name has read the stream that was made anew: to this one it is unknown."""
+    """Another environment's group of that name has read the stream that was created again: to this one it is unknown."""
     await start_next(here, stream)
     stream.make_anew()
     stream.append(20)
@@ -153,7 +153,7 @@ async def test_a_seek_before_anything_was_read_makes_it(here: Place, stream: Str
 
 
 async def test_half_a_mark_goes_with_the_stream_as_well(here: Place, stream: Stream) -> None:
-    """Whoever made it died before it was bound; the next look binds it."""
+    """Its maker died before it was bound; the next look binds it."""
     await start_next(here, stream)
     with channel(here.amqp_url) as it:
         it.exchange_delete(mark_name(here.group, stream.name))
@@ -166,7 +166,7 @@ async def test_half_a_mark_goes_with_the_stream_as_well(here: Place, stream: Str
 
 
 async def test_a_reset_that_is_refused_does_not_make_it(here: Place, stream: Stream) -> None:
-    """The next member would take a stream made anew for the one that was read, and skip what comes before the offset."""
+    """The next member would take a stream created again for the one that was read, and skip what comes before the offset."""
     await start_next(here, stream)
     stream.make_anew()
     stream.append(20)
@@ -185,7 +185,7 @@ async def test_a_reset_that_is_refused_does_not_make_it(here: Place, stream: Str
 async def test_a_reset_makes_it_before_it_resumes_the_stream(
     here: Place, stream: Stream, monkeypatch: pytest.MonkeyPatch, *, refused: bool
 ) -> None:
-    """Whatever it was halted for, and made anew since: the next holder may look at once. A refused one does not."""
+    """Whatever it was halted for, and created again since: the next holder may look at once. A refused one does not."""
     marked: list[bool] = []
     reset = Coordinator.reset_offsets
 

@@ -152,7 +152,7 @@ async def test_a_seek_before_rabbitmq_has_said_what_it_is(here: Place, amqp_url:
 async def test_a_seek_before_rabbitmq_has_said_that_it_is_a_queue(
     here: Place, amqp_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody can be told any more, so the log is; the queue is worked."""
+    """No caller can hear of it any more, so the log has it; the queue is worked."""
 
     async def go_back(tenures: list[Tenure]) -> None:
         with contextlib.suppress(UsageError):
@@ -184,7 +184,7 @@ async def test_a_seek_before_rabbitmq_has_said_that_it_is_a_queue(
 
 
 async def test_a_seek_does_not_pass_one_stream_off_as_another(here: Place, stream: Stream) -> None:
-    """Made anew, it is below the committed offset wherever one seeks: the next holder would skip what is in between."""
+    """Created again, it is below the committed offset wherever one seeks: the next holder would skip what is in between."""
 
     async def go_back(tenures: list[Tenure]) -> None:
         await group.seek(tenures[0].resource, "first")

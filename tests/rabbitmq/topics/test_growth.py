@@ -586,7 +586,7 @@ def test_that_messages_came_late_is_said_once(topic: Topic, amqp_url: str, caplo
 def test_a_queue_of_a_closed_layout_that_is_made_again_is_found(
     topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An operator restores what was deleted by mistake, or the whole topic is made anew: its messages are not left."""
+    """An operator restores what was deleted by mistake, or the whole topic is created again: its messages are not left."""
     now = [0.0]
     monkeypatch.setattr(layouts, "time", SimpleNamespace(monotonic=lambda: now[0]))
     first, second = topic.queue_names

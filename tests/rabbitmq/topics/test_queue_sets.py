@@ -74,7 +74,7 @@ def test_a_topic_whose_growth_was_interrupted_gets_no_set(
 def test_a_topic_that_is_deleted_while_its_growth_is_interrupted_goes_completely(
     topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also what there is of the new layout: one that is made anew would be taken for being grown."""
+    """Also what there is of the new layout: one that is created again would be taken for being grown."""
     for changes in count():
         with dying(monkeypatch, changes):
             grow_topic(amqp_url, topic.name, 3)

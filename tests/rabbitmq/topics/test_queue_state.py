@@ -149,7 +149,7 @@ def test_messages_are_counted_once_the_leader_answers(private_rabbitmq: OwnRabbi
 
 
 def test_what_a_silent_leader_has_is_unknown(private_rabbitmq: OwnRabbitMQ) -> None:
-    """The others are told, and that it exists."""
+    """The others are reported, and that it exists."""
     url = private_rabbitmq.url
     with new_topic(url, 2, "quorum") as topic:
         silent, other = topic.queue_names
@@ -178,7 +178,7 @@ def test_an_empty_queue_at_the_end_of_a_long_way_is_known_to_be_empty(amqp_url: 
 
 
 def test_a_long_way_is_measured_once_for_all_queues(amqp_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks for the lag of many empty queues from afar has 20 s for all of them."""
+    """A caller that asks for the lag of many empty queues from afar has 20 s for all of them."""
     asked: list[BlockingChannel] = []
     flow = BlockingChannel.flow
 

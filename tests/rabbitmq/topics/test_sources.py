@@ -337,7 +337,7 @@ async def test_when_the_management_api_cannot_be_asked_all_stays_as_it_is(
 def test_that_there_are_no_queues_is_said_once(
     here: Place, hashing_rabbitmq: servers.OwnRabbitMQ, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever waits for the first queue of a pattern looks every few seconds, for days."""
+    """A member that waits for the first queue of a pattern looks every few seconds, for days."""
     name = unique("first")
     source = ManagedSource(MatchingQueues(name), here.amqp_url, hashing_rabbitmq.management_url)
     with channel(here.amqp_url) as it:

@@ -237,7 +237,7 @@ def fail() -> None:
 def test_channels_are_closed_however_their_connection_ends(
     amqp_url: str, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What comes late, on the next connection, must not take one for open. They are told before anybody else is."""
+    """What comes late, on the next connection, must not take one for open. They hear of it before anybody else does."""
     heard, late = queue.SimpleQueue[Any](), queue.SimpleQueue[bool]()
 
     def listen(channel: Channel) -> None:

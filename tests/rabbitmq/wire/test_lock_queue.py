@@ -144,7 +144,7 @@ def test_a_later_tenure_of_the_process_keeps_the_lock_that_could_not_be_released
 def test_no_tenure_gets_a_lock_that_is_just_being_freed(
     user: User, connection: BrokerConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be told that it has what is deleted in the next moment."""
+    """It would hear that it has what is deleted in the next moment."""
     name, retries = unique("lock"), ByHand(connection, monkeypatch)
     first, again = Tenure(connection, name), Tenure(connection, name)
     assert first.acquire() == "granted"

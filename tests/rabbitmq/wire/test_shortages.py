@@ -89,7 +89,7 @@ def test_a_connection_that_cannot_begin_has_failed(
 
 
 async def test_a_member_connects_again_when_the_shortage_is_over(here: Place, shortage: Shortage) -> None:
-    """It waited for ever, and so did whoever left the group."""
+    """It waited for ever, and so did each member that left the group."""
     seen = Seen()
 
     async def handle(delivery: Delivery) -> None:
@@ -139,7 +139,7 @@ async def test_a_message_whose_timeout_nobody_would_watch_is_not_sent(
 
 
 def test_a_message_is_given_up_once_there_is_a_thread_for_that(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The failure is told, and the next one is sent."""
+    """The failure is reported, and the next one is sent."""
     with new_topic(here.amqp_url) as topic:
         (queue,), delivery = topic.queues, Delivery.fake(b"bad", topic=topic)
         sender, reason = DeadLetterSender(here.amqp_url), Reason("g", "why")

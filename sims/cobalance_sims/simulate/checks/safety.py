@@ -62,7 +62,7 @@ class S2(Check):
     """While clocks are sound, no two members actively work one resource.
 
     Actively means that the member's code runs and may touch the resource. Exempt are frozen processes, which execute
-    nothing (on resuming, their clock is checked before anything else); work that was told to stop and is a blocking
+    nothing (on resuming, their clock is checked before anything else); work that was asked to stop and is a blocking
     call that cannot be cancelled; where there is a broker, members that hold a partition but are refused by its guard;
     and a rollback that no identity reveals, until it must have been noticed (:attr:`RedisServer.unnoticed_until`).
     Nothing is released before its work has stopped, unless it is named as an overlap.

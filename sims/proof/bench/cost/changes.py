@@ -242,7 +242,7 @@ def _delete(group: SessionGroup) -> None:
 
 
 def _used(server: Server) -> int:
-    """Bytes that Redis uses, once it has freed what it was told to."""
+    """Bytes that Redis uses, once it has freed what it was asked to."""
     while int(server.info("memory")["lazyfree_pending_objects"]):
         pass
     return int(server.info("memory")["used_memory"])

@@ -162,7 +162,7 @@ class SessionGroup(BenchGroup):
             raise RuntimeError(f"{held} of {len(self.resources)} resources are held")
 
     def memory(self) -> int:
-        """Bytes that Redis uses for the group; not for its journal, which keeps as many entries as it is told to."""
+        """Bytes that Redis uses for the group; not for its journal, which keeps as many entries as its setting says."""
         keys = [key for key in self.keys if not key.endswith(":journal")]
         return sum(int(self.server.command("MEMORY", "USAGE", key, "SAMPLES", 0) or 0) for key in keys)  # type: ignore[call-overload]
 

@@ -34,7 +34,7 @@ class MembershipChange:
     """`joins`, `leaves` or `killed`."""
     process: int
     at: float
-    """When the joining process had imported all it needs, or was told to leave, or was killed."""
+    """When the joining process had imported all it needs, or was asked to leave, or was killed."""
     until: float
     """When the group had settled, or was no longer waited for."""
     members: tuple[int, ...]

@@ -31,7 +31,7 @@ AXES = (Axis("session_timeout_ms", 1_000, 60_000, (3_000, 5_000, 12_000)),)
 """What is searched: the setting on which most hangs."""
 
 GRID_S = (1.5, 2.5, 4.0, 7.0, 12.0, 25.0)
-"""Sessions of the grid that the regret is told against, with the recommendation's other settings."""
+"""Sessions of the grid that the regret is measured against, with the recommendation's other settings."""
 
 SHORTEST_MS = 240_000
 """The least length of a run."""

@@ -11,7 +11,7 @@
 local wrong = malformed('ww', 'ww')
 if wrong then return wrong end
 
-local CHANGED = -3 -- where a hint has its version: members read the settings anew
+local CHANGED = -3 -- where a hint has its version: members read the settings again
 
 local SETTABLE = {
   mode = true, session_ms = true, heartbeat_ms = true, revocation_ms = true, grace_ms = true, gather_ms = true,

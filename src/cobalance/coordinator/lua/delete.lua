@@ -1,5 +1,5 @@
 -- delete: an administrator has Redis forget a group, its offsets and its journal. By force, members do not keep it from that: to
--- them it is a loss of data. Whoever listens is asked to call, joins again with what it holds, and the group recovers, so that
+-- them it is a loss of data. Each member that listens is asked to call, joins again with what it holds, and the group recovers, so that
 -- nobody is given what somebody else works.
 --
 -- KEYS     the group's keys (keys.py)

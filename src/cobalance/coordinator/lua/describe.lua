@@ -5,7 +5,7 @@
 -- Returns  as heartbeat; results: next cursor ("" is the end), then rows
 --          state      name, value, …; repaired is 1 if this very call has mended what a script left that died
 --          members    {id, status, capacity, instance, label, joined, request, expires, kept, pending, quota floor, ceil,
---                     subscription, what it told of what it has in flight and when (report.lua)}
+--                     subscription, its report of what it has in flight, and when that came (report.lua)}
 --          subscriptions  {subscription, members, version of its list, its hash, whether all of it is known, how many names}
 --          declared  {text}: in each line a resource on the list of the subscription that the cursor names
 --          offsets  {resource, committed, when it is forgotten} of what was let go of
@@ -41,9 +41,9 @@ local function member_row(id)
     int(pending), int(low), int(high), m.subscription, call('HGET', STATE, 'w:' .. id) or ''}
 end
 
-local MOST_TOLD = 256 * 1024 -- bytes: what members told may be much longer than all else
+local MOST_TOLD = 256 * 1024 -- bytes: what members report may be much longer than all else
 
--- A page ends early where members have told much.
+-- A page ends early where members have reported much.
 local function member_rows()
   local from, told = tonumber(CURSOR_AT == '' and '0' or CURSOR_AT), 0
   local ids = call('ZRANGE', LOAD, int(from), int(from + PAGE - 1))

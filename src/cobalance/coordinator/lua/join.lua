@@ -8,9 +8,9 @@
 --          18 revocation_ms, 19 grace_ms, 20 gather_ms, 21 moves, 22 journal_length, 23 idle_ms (used when the group has no
 --          settings yet), 24 subscription; 25… three a claim: resource, token, committed offset ("" none)
 -- Returns  as heartbeat; results: one a claim, KEPT | LOST. Status INSTANCE_IN_USE: retry until the other's session has ended,
---          which results has; REJOIN: the pages before this one were lost, begin anew under another id; SUBSCRIPTIONS: there are too many different ones
+--          which results has; REJOIN: the pages before this one were lost, start over under another id; SUBSCRIPTIONS: there are too many different ones
 
--- The connection may be older than a rollback: who becomes a member hears anew which server it talks to.
+-- The connection may be older than a rollback: who becomes a member hears again which server it talks to.
 if ARGV[4] == '1' and ARGV[1] ~= '' and string.sub(ARGV[1], 1, 1) ~= '!' then
   return redis.error_reply('IDENTITY read INFO again')
 end
@@ -128,7 +128,7 @@ local function has_returned(id)
 end
 
 -- A claim continues what the same process held before. While recovering the highest token wins, and an equal one is as
--- good as long as whoever is on record has not come back.
+-- good as long as the one on record has not come back.
 local function acceptable(r, token)
   if r.token == token and r.status ~= 'free' and (r.owner == CALLER or r.owner == PREVIOUS) then return true end
   if G.recovering == 0 then return false end

@@ -12,7 +12,7 @@ if wrong then return wrong end
 local function holds_nothing() return #lowest_owned(CALLER, ' ', '!', 1) == 0 end
 
 if ARGV[2] ~= PROTOCOL then return refuse('PROTOCOL') end
--- The reply to the leave that ended it was lost. It knows less than those who stay, so it is told that and nothing more: whether this
+-- The reply to the leave that ended it was lost. It knows less than those who stay, so it hears that and nothing more: whether this
 -- server has their data is for them to find out, before anything is settled here.
 local gone = member(CALLER)
 if gone and not is_live(gone) and gone.request == REQUEST then

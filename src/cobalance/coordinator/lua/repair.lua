@@ -1,9 +1,9 @@
--- repair: an administrator has everything that is derived made anew from the records; what a script left that died is mended
+-- repair: an administrator has everything that is derived rebuilt from the records; what a script left that died is mended
 -- without being asked.
 --
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-8 as every verb (member "-")
--- Returns  as heartbeat. Status REPAIRING, of any verb: call again, it goes on page by page (this one would begin anew: use tick)
+-- Returns  as heartbeat. Status REPAIRING, of any verb: call again, it goes on page by page (this one would start over: use tick)
 --- @prelude
 
 local wrong = malformed('')

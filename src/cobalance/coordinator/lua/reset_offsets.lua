@@ -1,6 +1,6 @@
 -- reset_offsets: an administrator moves committed offsets, downwards too, in a group that nobody is a member of; those of halted
--- resources at any time. The tokens of the resources rise: whoever held one before
--- can neither commit nor claim. What was halted is resumed: it was halted over its offset, or whoever moves that has seen why.
+-- resources at any time. The tokens of the resources rise: a member that held one before
+-- can neither commit nor claim. What was halted is resumed: it was halted over its offset, or the one who moves that has seen why.
 --
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-8 as every verb (member "-"); 9 by whom, for the journal ("-" nobody says); 10… two a resource: resource,

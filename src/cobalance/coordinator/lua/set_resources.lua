@@ -42,7 +42,7 @@ local function known_names(to, most)
   return call('ZRANGEBYLEX', NAMES, low, high, 'LIMIT', '0', int(most))
 end
 
--- This list does not name it: if no other one does, it is removed; else whoever has it must be able to work it.
+-- This list does not name it: if no other one does, it is removed; else its holder must be able to work it.
 local function strike(r)
   lists.strike(subscription, r.name)
   if r.removing then return end

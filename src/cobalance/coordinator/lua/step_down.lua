@@ -1,4 +1,4 @@
--- step_down: the head of a subscription cannot look for what is on its list. Whoever of the subscription calls next is elected: another
+-- step_down: the head of a subscription cannot look for what is on its list. The next of the subscription to call is elected: another
 -- one, or the same once more. It renews no session and settles nothing.
 --
 -- KEYS     the group's keys (keys.py)

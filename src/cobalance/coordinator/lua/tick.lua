@@ -1,4 +1,4 @@
--- tick: settles what is due, for whoever asks: the elected coordinator at the next deadline, or an administrator.
+-- tick: settles what is due, for any caller: the elected coordinator at the next deadline, or an administrator.
 --
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-8 as every verb; a member "-" is nobody in particular

@@ -64,7 +64,7 @@ def _wrong_type(keys: Sequence[str]) -> str:
     held = f"{' and '.join(keys)} hold{'s' if len(keys) == 1 else ''} what is not ours (WRONGTYPE)"
     if any(_name(key) in RECORDS for key in keys):
         return f"{held}. {_anew(keys)}"
-    return f"{held}. `cobalance group repair {_group(keys[0])}` deletes it and makes it anew"
+    return f"{held}. `cobalance group repair {_group(keys[0])}` deletes it and creates it again"
 
 
 def _unreadable(key: str, name: str, field: str) -> str:
@@ -72,7 +72,7 @@ def _unreadable(key: str, name: str, field: str) -> str:
         return f"{key} has an offset of {field} that is no whole number. Set it right: redis-cli HSET '{key}' '{field}' OFFSET"
     held = f"{key} has something else under {field} than we wrote"
     if name not in RECORDS:
-        return f"{held}. `cobalance group repair {_group(key)}` makes it anew"
+        return f"{held}. `cobalance group repair {_group(key)}` creates it again"
     return f"{held}. {_anew([key])}"
 
 

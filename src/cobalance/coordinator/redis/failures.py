@@ -78,7 +78,7 @@ def _script_failure(error: redis_errors.ResponseError, place: str, doing: str) -
     if "WRONGTYPE" in str(error):
         return ScriptFailed(
             f"Redis at {place} ended {doing}: the key holds what is not ours ({_words(error)}). `cobalance group repair` of its group "
-            "deletes it and makes it anew."
+            "deletes it and creates it again."
         )
     return ScriptFailed(
         f"Redis at {place} ended {doing} with an error: {_words(error)}. "

@@ -73,7 +73,7 @@ class RedisListener:
         self._wake()
 
     def renew(self) -> None:
-        """Connects anew within two seconds, wherever the source leads by now. Until then, it goes on hearing what it hears."""
+        """Connects again within two seconds, wherever the source leads by now. Until then, it goes on hearing what it hears."""
         self._renew_at_s = time.monotonic() + random.uniform(0, _RENEWED_WITHIN_S)  # noqa: S311 -- no secret
 
     def close(self) -> None:

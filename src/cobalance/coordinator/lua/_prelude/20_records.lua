@@ -153,7 +153,7 @@ local function put_member(m)
     .. int(m.incarnation) .. ' ' .. int(m.request) .. ' ' .. m.reason .. ' ' .. m.label .. ' ' .. m.subscription)
 end
 
--- How often in a row it was given up, as its present holder has been told.
+-- How often in a row it was given up, as its present holder knows.
 local function tries_of(r) return tonumber(string.match(r.avoid, '@(%d+)$') or '0') end
 
 local function is_live(m) return m ~= nil and (m.status == 'active' or m.status == 'leaving') end

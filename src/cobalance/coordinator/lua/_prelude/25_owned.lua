@@ -15,7 +15,7 @@ local function entry_of(r)
   return r.owner .. ' k' .. r.rank .. wide(r.token) .. ' ' .. r.name
 end
 
--- Whoever counts OWNED has it called first.
+-- A function that counts OWNED has it called first.
 function save_owned()
   call_with('ZREM', OWNED, removed)
   call_with('ZADD', OWNED, added)
@@ -45,7 +45,7 @@ end
 
 end
 
--- What is free, and since when. Changes are written together; whoever reads or counts FREE has it called first.
+-- What is free, and since when. Changes are written together; a function that reads or counts FREE has it called first.
 local free = {}
 do
 

@@ -9,7 +9,7 @@ end
 -- Asks everybody who listens to call, members of this data or not. How many they are: in a cluster, on this node only.
 local function call_all() return tonumber(publish('-', -1)) or 0 end
 
--- The elected coordinator ticks at the next deadline: it is woken (-1: ask) when that comes sooner than it was told.
+-- The elected coordinator ticks at the next deadline: it is woken (-1: ask) when that comes sooner than it expects.
 local function wake_coordinator(answered)
   local before = tonumber(saved.due or '0')
   if before > 0 and G.due < before and G.coordinator ~= '' and G.coordinator ~= answered then
@@ -52,7 +52,7 @@ function notify(answered)
   call_with('HSET', STATE, fields)
 end
 
--- A revocation's deadline runs from the first reply that carries it: nobody is timed before being told. Should that reply be lost, its
+-- A revocation's deadline runs from the first reply that carries it: nobody is timed before being notified. Should that reply be lost, its
 -- holder goes by its lease, which may have begun under longer timeouts, or behind a barrier that is almost over.
 local armed = {}
 

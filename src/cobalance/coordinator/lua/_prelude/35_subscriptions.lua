@@ -94,7 +94,7 @@ function lists.are_too_many()
   return #named > MOST
 end
 
--- What only this list names may be removed from now on. Should somebody come back, the walk begins anew.
+-- What only this list names may be removed from now on. Should somebody come back, the walk starts over.
 local function doubt(id)
   local l = lists.of(id)
   if l.version == 0 then return end

@@ -5,11 +5,11 @@
 --   more than its share                      k / w >  amount / live    LOAD, and LOOSE if it keeps what may be moved
 --   less than the floor of its share   (k + 1) / w <= amount / live    MORE (should have more), and REVOKING if it could be left one
 --
--- so that whoever is off is one lookup away, whatever the capacities are and whatever changes the level they are held
+-- so that a member that is off is one lookup away, whatever the capacities are and whatever changes the level they are held
 -- against. A quotient is written as a whole number: equal ones are equal, and those that differ do so by more than 1, for as
 -- many resources and members as limits.py allows.
 --
--- Ceilings are not dealt in advance: `ceilings` is how many there are when everybody has its floor. So whoever already keeps
+-- Ceilings are not dealt in advance: `ceilings` is how many there are when everybody has its floor. So a member that already keeps
 -- its ceil keeps it (no move), and the rest goes where needed.
 --
 -- Who was found to keep only pinned ones leaves LESS and LOOSE until it keeps another number, or one of them may be moved again:
@@ -141,7 +141,7 @@ function unrank(m)
   call('ZREM', LOOSE, m.id)
 end
 
--- Writes the places of those who keep more or fewer than before. Whoever reads an order has it called first.
+-- Writes the places of those who keep more or fewer than before. A reader of an order has it called first.
 function save_loads()
   local load, before, more, less, loose, empty, revoking, entering = {}, {}, {}, {}, {}, {}, {}, {}
   for i = 1, #shifted do

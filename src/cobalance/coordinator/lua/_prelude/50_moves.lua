@@ -85,7 +85,7 @@ end
 
 local function drain_ms(r) return int(r.status == 'pending' and now - r.since or 0) end
 
--- Ends a tenure: released, abandoned, forced, expired or withdrawn. Whoever gives it back may say what effort it took.
+-- Ends a tenure: released, abandoned, forced, expired or withdrawn. The giver may say what effort it took.
 local function end_tenure(r, kind, reason, effort)
   local token = int(r.token)
   journal(kind, 'resource', r.name, 'member', r.owner, 'token', token, 'handover_id', token,
@@ -125,7 +125,7 @@ end
 
 -- What cannot be worked anywhere must not go round, moving a healthy one with each step. Who gives a resource up is avoided for
 -- a while, and the next one keeps it (rank 0). If that one gives it up, too, it waits for a session timeout, twice as long each
--- time, in nobody's share; then it goes to whoever has room, so that nothing moves for it. How often is remembered for longer
+-- time, in nobody's share; then it goes to a member with room, so that nothing moves for it. How often is remembered for longer
 -- than the longest pause, or until somebody gives it back in order.
 local MEMORY_MS = 600000
 

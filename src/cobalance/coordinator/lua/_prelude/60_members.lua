@@ -56,7 +56,7 @@ function end_member(m, kind, reason)
   put_member(m)
   forget_request(m.id)
   kept['g:' .. m.id] = nil
-  if was_graced then call('HDEL', STATE, 'g:' .. m.id) end -- after the record, or a repair would begin the grace anew
+  if was_graced then call('HDEL', STATE, 'g:' .. m.id) end -- after the record, or a repair would begin the grace again
   set_timer('e:' .. m.id, now)
 end
 

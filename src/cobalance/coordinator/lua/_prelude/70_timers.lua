@@ -1,4 +1,4 @@
--- What is due. Timers are "kind:id"; sessions are renewed without touching theirs, which is set anew when it fires.
+-- What is due. Timers are "kind:id"; sessions are renewed without touching theirs, which is set again when it fires.
 
 local session_given_up_at, grace_given_up_at, end_session, fire_timers
 do
@@ -207,7 +207,7 @@ function fire.r()
   end
   if G.known_to > 0 and G.unclaimed == 0 then G.offsets_known = 1 end
   G.recovering, G.known_to, G.guessed = 0, 0, 0
-  -- Nothing is asked back while those who can work different things say anew what: an heir keeps nothing until then.
+  -- Nothing is asked back while those who can work different things say again what: an heir keeps nothing until then.
   if not lists.common() then G.quiet_until = max(G.quiet_until, now + 2 * G.heartbeat_ms) end
   journal('recovered')
   return true

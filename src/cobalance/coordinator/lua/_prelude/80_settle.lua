@@ -197,7 +197,7 @@ local function grant_free()
     else
       if G.barrier > 0 or G.live == 0 then return end
       local giver = avoided(r)
-      local avoid = tries_of(r) < 2 and giver -- what is on trial goes to whoever has room
+      local avoid = tries_of(r) < 2 and giver -- what is on trial goes to a member with room
       local first = avoid and best_but(avoid) or most_under(lines, #names, giver)
       if not first then return end
       G.budget = G.budget - 1
@@ -223,7 +223,7 @@ local function pass_barrier()
   G.changed = 0
 end
 
--- Behind a barrier everything is surplus, whoever can work it.
+-- Behind a barrier everything is surplus, no matter who can work it.
 local function has_quotas() return G.barrier > 0 or lists.common() end
 
 function settle()

@@ -1,8 +1,8 @@
 -- Repair, after a script that died between two writes, or on demand: whatever is derived (indices, totals, timers, instance ids)
--- is made anew from the records of members, resources and offsets.
+-- is rebuilt from the records of members, resources and offsets.
 --
 -- One call does a page, so that Redis is never blocked; how far it has come stands where the group's pulse would be, so that every
--- other verb stops short and does the next page first. A page that dies makes it begin anew. Nothing is settled meanwhile, and
+-- other verb stops short and does the next page first. A page that dies makes it start over. Nothing is settled meanwhile, and
 -- for the clock it is a silence like any other. What the dead script had in the journal and not in the records is taken back,
 -- by a line for each resource and member it speaks of, and a last one that says behind which line its own begin. FEED stays: it has all
 -- news of what is on record, and to hear more is harmless.
@@ -237,7 +237,7 @@ local function are_records_lost(reason)
   return G.total > 0 or (reason ~= 'torn' and count(NAMES) + count(OWNED) > 0)
 end
 
--- Where a group is made, there may have been one whose scalars are gone. Whoever works brings claims; what nobody claims is free. Its
+-- Where a group is made, there may have been one whose scalars are gone. Members at work bring claims; what nobody claims is free. Its
 -- offsets and its journal stay. True if there was one: the next call repairs, so that no offset is kept for ever.
 function clear_remains()
   local found = call('UNLINK', MEMBERS, RESOURCES, NAMES, OWNED, FEED, LOAD, MORE, LESS, LOOSE, REVOKING, FREE, TIMERS, DEADLINES, DECLARED)
@@ -296,7 +296,7 @@ local function is_timed()
 end
 
 -- Somebody has deleted a key, or Redis has evicted it. While there are members, each has a record, a timer and its places in the orders;
--- what is shared has a name and a record, and is owned or free; and lists have names. Whoever needs a key of a wrong type says so.
+-- what is shared has a name and a record, and is owned or free; and lists have names. A script that needs a key of a wrong type says so.
 local function is_key_gone()
   if count(TIMERS) == 0 and is_timed() then return true end
   if G.classes == '' then return false end

@@ -74,7 +74,7 @@ function start_incarnation(older)
   journal('incarnation', 'reason', saved.incarnation and 'recovering' or 'created')
 end
 
--- The caller holds something else than it had on record when it was last told everything, which it has heard.
+-- The caller holds something else than it had on record when it last heard everything, which it has heard.
 local function contradicts()
   if HELD == '' or REQUEST <= last_request(CALLER) then return false end
   local cursor, sum = string.match(call('HGET', STATE, 'h:' .. CALLER) or '', '^(%d+) (%d+)$')
@@ -105,7 +105,7 @@ local function refuse(status)
 end
 
 -- Renewing is one field; the session's timer is only looked at when it fires. A session does not end earlier than was said before: if this
--- answer is lost, the caller goes by an earlier one, which may have told of a longer session timeout.
+-- answer is lost, the caller goes by an earlier one, which may have named a longer session timeout.
 local function renew(request)
   local _, ends = vitals(CALLER)
   G.lease = max(G.lease, ends)
@@ -123,7 +123,7 @@ local function elect()
 end
 
 -- Answers a member's request. Behind it, everything has been settled, the caller's changes are read and armed, the
--- others are told, the scalars are saved.
+-- others are notified, the scalars are saved.
 local function reply(status, fresh)
   settle()
   local changes, cursor, more = {}, CURSOR, false
@@ -190,7 +190,7 @@ load_group()
 if CALLER == '-' and REQUEST > 0 and now > REQUEST then return refuse('LATE') end
 -- A server may become another one under an open connection (demoted, overwritten, promoted): who contradicts the group looks
 -- again before it is believed, or old and new connections would start incarnations in turn.
--- So does who contradicts a repair, which would begin anew with each of them.
+-- So does who contradicts a repair, which would start over with each of them.
 do
   local repairing = string.match(G.pulse, '^%l+ %d %d+ (%S+)$') or G.server
   local contradicts = G.server ~= '' and IDENTITY ~= G.server or repairing ~= '' and IDENTITY ~= repairing
