@@ -10,11 +10,13 @@ from tests.readme_sections import READMES, ROOT, read
 
 from cobalance import GroupSettings
 from cobalance.cli.options import SettingOptions
+from cobalance.dashboard.tuning import _LOOKS
 from cobalance.settings import STORED_NAMES
 from cobalance_sims.records import SETTINGS
 from cobalance_sims.simulate.kernel import NOT_IN_ROWS
 
 LUA = ROOT / "src/cobalance/coordinator/lua"
+PAGE = ROOT / "src/cobalance/dashboard/static/pages/tuning.js"
 NAMES = {field.name for field in attrs.fields(GroupSettings)}
 
 
@@ -47,3 +49,11 @@ def test_every_setting_is_documented_and_an_option_of_the_commands() -> None:
 def test_the_rows_of_sweeps_have_every_setting() -> None:
     """But for those that the kernel leaves out."""
     assert {column.name for column in SETTINGS} | set(NOT_IN_ROWS) == NAMES
+
+
+def test_the_dashboard_has_a_row_for_every_setting() -> None:
+    """With what the journal says of it, if anything, and with a title and a sentence."""
+    titles = re.search(r"^const TITLES = {(.*?)^};", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert titles is not None
+    assert set(re.findall(r"^  (\w+): \[", titles[1], re.MULTILINE)) == NAMES
+    assert set(_LOOKS) == NAMES
