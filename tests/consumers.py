@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import attrs
 import pika
+import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import BasicProperties
 from tests.names import unique
@@ -149,6 +150,29 @@ class Seen:
             while len(self.bodies) < count:
                 await self._more.wait()
         return self.bodies
+
+
+def handler_of(seen: Seen) -> Any:
+    """A handler on the event loop that notes what it receives."""
+
+    async def handle(delivery: Delivery) -> None:
+        seen.note(delivery)
+
+    return handle
+
+
+def note_looks(monkeypatch: pytest.MonkeyPatch, source: Any) -> list[tuple[str, ...] | None]:
+    """Returns what each look of such a source will have found, as it is found."""
+    found: list[tuple[str, ...] | None] = []
+    look = source.look
+
+    def noted(self: Any, listed: Any) -> Any:
+        it = look(self, listed)
+        found.append(it.resources)
+        return it
+
+    monkeypatch.setattr(source, "look", noted)
+    return found
 
 
 async def until(condition: Any, *, within_s: float = WITHIN_S) -> Any:

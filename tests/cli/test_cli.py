@@ -32,14 +32,6 @@ async def fail(delivery):
 
 
 @pytest.fixture
-def urls(redis_url: str, rabbitmq_server: servers.RabbitMQServer) -> dict[str, str]:
-    found = {"COBALANCE_REDIS_URL": redis_url, "COBALANCE_AMQP_URL": rabbitmq_server.url}
-    if rabbitmq_server.management_url:
-        found["COBALANCE_MANAGEMENT_URL"] = rabbitmq_server.management_url
-    return found
-
-
-@pytest.fixture
 def topic(amqp_url: str, urls: dict[str, str]) -> Iterator[str]:
     name = unique("cli")
     assert cobalance("topic", "create", name, "--partitions", "3", environment=urls) == Outcome(0, "", "")

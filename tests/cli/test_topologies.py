@@ -10,7 +10,6 @@ from tests.cli_process import Outcome, cobalance, running
 from tests.consumers import channel
 from tests.names import unique
 
-from cobalance import servers
 from cobalance.rabbitmq import delete_topic
 
 HANDLER = """
@@ -21,14 +20,6 @@ def fail(delivery):
     print("tried", delivery.body.decode(), flush=True)
     raise ValueError("secret")
 """
-
-
-@pytest.fixture
-def urls(redis_url: str, rabbitmq_server: servers.RabbitMQServer) -> dict[str, str]:
-    found = {"COBALANCE_REDIS_URL": redis_url, "COBALANCE_AMQP_URL": rabbitmq_server.url}
-    if rabbitmq_server.management_url:
-        found["COBALANCE_MANAGEMENT_URL"] = rabbitmq_server.management_url
-    return found
 
 
 @pytest.fixture

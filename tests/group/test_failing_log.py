@@ -13,7 +13,7 @@ import anyio
 import pytest
 from tests.consumers import WITHIN_S, Place, Seen, new_topic
 from tests.names import unique
-from tests.rabbitmq.wire.test_connection import cut
+from tests.streams import cut
 
 from cobalance import Delivery, Group, Tenure
 

@@ -10,7 +10,7 @@ import anyio.to_thread
 import pytest
 from prometheus_client import CollectorRegistry
 from tests.consumers import Place, new_topic, place, until
-from tests.rabbitmq.wire.test_connection import cut
+from tests.streams import cut
 
 from cobalance import Batch, BlockingConsumerGroup, ConsumerGroup, Delivery, Group, Retries, Topic
 from cobalance.errors import UsageError

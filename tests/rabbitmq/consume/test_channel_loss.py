@@ -10,7 +10,19 @@ from typing import Any
 import anyio
 import pytest
 from pika.exceptions import ChannelClosedByBroker, NoFreeChannels
-from tests.consumers import SETTINGS, WITHIN_S, Place, Seen, bodies_in, channel, new_topic, place, take_in_vain, until
+from tests.consumers import (
+    SETTINGS,
+    WITHIN_S,
+    Place,
+    Seen,
+    bodies_in,
+    channel,
+    handler_of,
+    new_topic,
+    place,
+    take_in_vain,
+    until,
+)
 from tests.names import unique
 
 from cobalance import servers
@@ -33,13 +45,6 @@ from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost
 from cobalance.rabbitmq.wire.lock_queue import lock_name
 
 pytestmark = pytest.mark.anyio
-
-
-def handler_of(seen: Seen) -> object:
-    async def handle(delivery: Delivery) -> None:
-        seen.note(delivery)
-
-    return handle
 
 
 def log_of(caplog: pytest.LogCaptureFixture) -> str:

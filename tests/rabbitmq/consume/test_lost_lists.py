@@ -13,11 +13,11 @@ import anyio.to_thread
 import attrs
 import pytest
 import redis as redis_py
-from tests.consumers import SETTINGS, Place, new_topic, place, until
+from tests.consumers import SETTINGS, Place, new_topic, note_looks, place, until
 
 from cobalance.rabbitmq import Delivery, Topic, grow_topic
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
-from cobalance.rabbitmq.topics.layouts import LayoutSource, Look
+from cobalance.rabbitmq.topics.layouts import LayoutSource
 from cobalance.servers import OwnRedis
 from cobalance.settings import MemberSettings
 
@@ -36,16 +36,7 @@ def lost(private_redis: OwnRedis, amqp_url: str) -> Iterator[Place]:
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...] | None]:
     """What each look for a topic's queues has found."""
-    found: list[tuple[str, ...] | None] = []
-    look = LayoutSource.look
-
-    def noted(self: LayoutSource, listed: Any) -> Look:
-        it = look(self, listed)
-        found.append(it.resources)
-        return it
-
-    monkeypatch.setattr(LayoutSource, "look", noted)
-    return found
+    return note_looks(monkeypatch, LayoutSource)
 
 
 def member(here: Place, source: Any, *, standby: bool = False, **options: Any) -> ConsumerGroup:

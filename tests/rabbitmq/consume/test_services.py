@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 from tests.consumers import WITHIN_S, Place, new_topic
-from tests.rabbitmq.wire.test_connection import cut
+from tests.streams import cut
 
 from cobalance import Delivery
 from cobalance.rabbitmq.consume.discovery import Discovery

@@ -13,7 +13,7 @@ import pytest
 from tests.consumers import Place, place, until
 from tests.rabbitmq.streams.test_reading_marks import is_marked
 from tests.reading import WITHIN_S, Reading, committed, member
-from tests.streams import Stream, connected, new_stream
+from tests.streams import Stream, connected
 
 from cobalance import ConsumerGroup, Tenure
 from cobalance.admin import GroupAdmin
@@ -32,13 +32,6 @@ WORKER = "cobalance.rabbitmq.consume.stream_worker"
 START = "cobalance.rabbitmq.streams.start"
 
 Question = Callable[..., Future[Any]]
-
-
-@pytest.fixture
-def stream(amqp_url: str) -> Iterator[Stream]:
-    """Ten messages."""
-    with new_stream(amqp_url, 10) as made:
-        yield made
 
 
 @pytest.fixture

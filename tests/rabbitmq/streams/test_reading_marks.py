@@ -33,13 +33,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def stream(amqp_url: str) -> Iterator[Stream]:
-    """Ten messages."""
-    with new_stream(amqp_url, 10) as made:
-        yield made
-
-
-@pytest.fixture
 def here(amqp_url: str, redis_url: str) -> Iterator[Place]:
     """Real servers, and a group that seems to have been created by its first member."""
     with place(amqp_url, redis_url) as it:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from datetime import datetime
 
 import anyio
@@ -23,13 +22,6 @@ from cobalance.rabbitmq.wire.lock_queue import lock_name
 RESOURCE_LOCKED = 405
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
-
-
-@pytest.fixture
-def stream(amqp_url: str) -> Iterator[Stream]:
-    """Ten messages."""
-    with new_stream(amqp_url, 10) as it:
-        yield it
 
 
 # -- seeking -----------------------------------------------------------------------------------------------------------

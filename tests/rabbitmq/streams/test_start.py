@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -20,13 +19,6 @@ from cobalance.rabbitmq.model.stream_settings import Start
 from cobalance.rabbitmq.streams.reading_mark import mark_name, remember
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def stream(amqp_url: str) -> Iterator[Stream]:
-    """Ten messages."""
-    with new_stream(amqp_url, 10) as it:
-        yield it
 
 
 # -- where it starts ---------------------------------------------------------------------------------------------------

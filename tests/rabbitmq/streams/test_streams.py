@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import anyio
 import attrs
 import pytest
 import redis as redis_client
 from tests.consumers import SETTINGS, Place, new_topic, place, until
 from tests.reading import WITHIN_S, Reading, committed, member, settings
-from tests.streams import Stream, cut, new_stream
+from tests.streams import Stream, cut
 
 from cobalance import ConsumerGroup, Delivery, Publisher, Tenure, servers
 from cobalance.coordinator.keys import group_keys
@@ -18,13 +16,6 @@ from cobalance.errors import NotHeld
 from cobalance.settings import MemberSettings
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def stream(amqp_url: str) -> Iterator[Stream]:
-    """Ten messages."""
-    with new_stream(amqp_url, 10) as it:
-        yield it
 
 
 # -- handing over ------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import anyio.to_thread
 import pika
 import pytest
 from pika.exceptions import UnroutableError
-from tests.consumers import Place, bodies_in, channel, new_topic, place, until
+from tests.consumers import Place, bodies_in, channel, new_topic, note_looks, place, until
 from tests.faults.proxy import proxy_to
 from tests.names import unique
 from tests.rabbitmq_user import new_user
@@ -527,16 +527,7 @@ async def test_every_key_stays_in_order_while_a_topic_grows_twice(
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...] | None]:
     """The queues found by each look of the coordinator."""
-    found: list[tuple[str, ...] | None] = []
-    look = LayoutSource.look
-
-    def noted(self: LayoutSource, listed: Any) -> Look:
-        it = look(self, listed)
-        found.append(it.resources)
-        return it
-
-    monkeypatch.setattr(LayoutSource, "look", noted)
-    return found
+    return note_looks(monkeypatch, LayoutSource)
 
 
 def test_a_layout_that_does_not_empty_is_looked_at_ever_more_rarely(topic: Topic, amqp_url: str) -> None:

@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 import anyio
 import pytest
 import redis as redis_py
-from tests.consumers import Place, Seen, bodies_in, channel, place, until
+from tests.consumers import Place, Seen, bodies_in, channel, handler_of, note_looks, place, until
 from tests.faults.proxy import proxy_to
 from tests.names import unique
 
@@ -21,7 +21,6 @@ from cobalance import servers
 from cobalance.coordinator.client import ResourceRow
 from cobalance.errors import AuthenticationRefused, CobalanceError, TopicMissing, Unreachable, UsageError
 from cobalance.rabbitmq import BoundQueues, Delivery, MatchingQueues, list_topics
-from cobalance.rabbitmq.topics.layouts import Look
 from cobalance.rabbitmq.topics.management import (
     bound_queues,
     close_connection,
@@ -53,13 +52,6 @@ def here(hashing_rabbitmq: servers.OwnRabbitMQ) -> Iterator[Place]:
         yield it
 
 
-def handler_of(seen: Seen) -> Any:
-    async def handle(delivery: Delivery) -> None:
-        seen.note(delivery)
-
-    return handle
-
-
 def held(here: Place) -> set[str]:
     """The resources that have a holder."""
     return {name for name, row in here.resources().items() if row.owner and not row.removing}
@@ -68,16 +60,7 @@ def held(here: Place) -> set[str]:
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...] | None]:
     """The queues found by each look of the coordinator."""
-    found: list[tuple[str, ...] | None] = []
-    look = ManagedSource.look
-
-    def noted(self: ManagedSource, listed: Any) -> Look:
-        it = look(self, listed)
-        found.append(it.resources)
-        return it
-
-    monkeypatch.setattr(ManagedSource, "look", noted)
-    return found
+    return note_looks(monkeypatch, ManagedSource)
 
 
 def make_exchange(it: Any, exchange: str, kind: str, *queues: str) -> None:

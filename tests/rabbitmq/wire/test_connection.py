@@ -14,6 +14,7 @@ import pytest
 from pika import spec
 from pika.channel import Channel
 from pika.frame import Method
+from tests.streams import cut
 
 from cobalance.errors import (
     AuthenticationRefused,
@@ -39,12 +40,6 @@ def connected(url: str, **arguments: object) -> Iterator[BrokerConnection]:
         yield connection
     finally:
         connection.close()
-
-
-def cut(connection: BrokerConnection) -> None:
-    """Drops the TCP connection."""
-    transport = connection._pika._transport  # type: ignore[union-attr]
-    connection.submit(lambda: transport._sock.shutdown(socket.SHUT_RDWR))
 
 
 def receive(connection: BrokerConnection, method: Any) -> None:

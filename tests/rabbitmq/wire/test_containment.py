@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from pika.spec import BasicProperties
-from tests.consumers import WITHIN_S, Place, Seen, channel, new_topic, until
+from tests.consumers import WITHIN_S, Place, Seen, channel, handler_of, new_topic, until
 from tests.streams import connected, new_stream
 
 from cobalance.errors import CobalanceError, GroupFailed, MessageUnreadable
@@ -23,13 +23,6 @@ from cobalance.rabbitmq.streams.probe import first_offset
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 pytestmark = pytest.mark.anyio
-
-
-def handler_of(seen: Seen) -> Any:
-    async def handle(delivery: Delivery) -> None:
-        seen.note(delivery)
-
-    return handle
 
 
 class Milliseconds(BasicProperties):

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from pika.adapters.select_connection import EPollPoller, IOLoop
 from tests.consumers import WITHIN_S, Place, Seen, bodies_in, new_topic
-from tests.rabbitmq.wire.test_connection import cut
+from tests.streams import cut
 
 from cobalance import Delivery
 from cobalance.errors import PublishFailed, Unreachable
