@@ -128,7 +128,7 @@ def create_group(redis_url: str, name: str, settings: GroupSettings = QUICK) -> 
 
 
 def wait_for_members(redis_url: str, group: str, count: int) -> None:
-    """Waits until so many have joined: before that, a signal ends a program as it ends any other."""
+    """Waits until this many have joined: before that, a signal ends a program as it ends any other."""
     with contextlib.closing(open_transport(redis_url)) as transport:
         coordinator = Coordinator(transport, group)
         anyio.run(until, lambda: len(list(coordinator.members())) == count)

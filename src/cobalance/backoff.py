@@ -11,5 +11,5 @@ class Backoff:
     longest: float
 
     def pause(self, failures: int) -> float:
-        """The pause after so many failures in a row, at least one."""
+        """The pause after this many failures in a row, at least one."""
         return min(self.first * 2.0 ** min(failures - 1, 20), self.longest)

@@ -358,7 +358,7 @@ def test_a_node_that_is_not_in_charge_says_who_is(nodes: Cluster) -> None:
 
 
 def test_a_slot_that_nobody_had_for_a_moment(nodes: Cluster) -> None:
-    """As while a layout is being repaired. Who heard of that asks again."""
+    """As while a layout is being repaired. A caller that heard of that asks again."""
     with closing(open_transport(nodes.url)) as transport:
         assert isinstance(transport, ClusterTransport)
         coordinator, slot = Coordinator(transport, "disowned"), slot_of("disowned")

@@ -696,7 +696,7 @@ def test_a_listener_survives_a_bug(
 
 
 def test_garbage_on_a_channel_is_a_reason_to_ask(private_redis: servers.OwnRedis, admin: redis_py.Redis) -> None:
-    """However long it is. A number is none, though nobody may know it yet."""
+    """However long it is. A number is not garbage, though nobody may know it yet."""
     heard: queue.Queue[tuple[str, int]] = queue.Queue()
     with (
         closing(open_transport(private_redis.url)) as transport,

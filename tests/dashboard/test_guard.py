@@ -212,7 +212,7 @@ def test_the_command_says_who_changed_what(redis_url: str, tmp_path: Path) -> No
 
 
 def test_a_certificate_makes_it_https(admin: GroupAdmin, tmp_path: Path) -> None:
-    """And one that is none is refused."""
+    """And a malformed one is refused."""
     file = tmp_path / "server.pem"
     trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(file)
     with DashboardServer(admin, port=0, certificate=file) as server:

@@ -286,7 +286,7 @@ def proxy_to(url: str) -> FaultProxy:
 
 @contextmanager
 def black_holes(count: int, server_port: int) -> Iterator[list[int]]:
-    """The ports of so many addresses that accept connections and then say nothing."""
+    """The ports of this many addresses that accept connections and then say nothing."""
     with ExitStack() as stack:
         proxies = [stack.enter_context(FaultProxy(server_port)) for _ in range(count)]
         for proxy in proxies:

@@ -18,7 +18,7 @@ from cobalance.group.vouching import ATTEMPTS, Vouching
 
 
 class Cut(MemoryBackend):
-    """Of which so many calls fail, and may or may not have been executed."""
+    """Of which this many calls fail, and may or may not have been executed."""
 
     failures = 0
 

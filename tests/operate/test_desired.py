@@ -274,7 +274,7 @@ def test_members_that_do_not_come_back_are_wanted_no_longer() -> None:
 
 
 def test_a_deploy_that_begins_new_members_first_is_no_reason_for_more() -> None:
-    """Who obeys the answer would have one more with each of them."""
+    """A user that obeys the answer would have one more with each of them."""
     world = World(members=3)
     for _ in range(10):
         world.pass_time(20)

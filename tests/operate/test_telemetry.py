@@ -668,7 +668,7 @@ async def test_a_scope_that_fails_costs_no_message(
 
 
 async def test_a_message_whose_names_are_not_utf_8_is_traced(here: Place, recorded: Recorded) -> None:
-    """Any publisher may set them so. The span shows what is none with a backslash."""
+    """Any publisher may set them so. The span shows what is not UTF-8 with a backslash."""
     name, odd = unique("queue"), cast("str", b"caf\xe9")
     with channel(single_urls(here.amqp_url)[0]) as it:
         it.queue_declare(name, durable=True)

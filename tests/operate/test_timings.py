@@ -121,5 +121,5 @@ def test_a_member_from_its_join_to_its_end() -> None:
     ],
 )
 def test_quantiles(values: list[int], share: float, expected: int | None) -> None:
-    """The smallest that so many do not exceed."""
+    """The smallest that this many do not exceed."""
     assert quantile(values, share) == expected

@@ -63,7 +63,7 @@ def test_secrets_are_hidden(text: str, shown: str) -> None:
 
 
 def test_what_is_no_valid_unicode_is_shown_as_python_writes_it() -> None:
-    """A log file and a header take UTF-8, and half of a surrogate pair is none."""
+    """A log file and a header take UTF-8, and half of a surrogate pair is not valid."""
     assert redact("no customer \ud800, redis://:s3cret@h") == "no customer \\ud800, redis://***@h"
     assert redacted_traceback(ValueError("no customer \ud800")) == "ValueError: no customer \\ud800"
 

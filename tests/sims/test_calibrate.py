@@ -194,7 +194,7 @@ def test_simulated_handlers_are_as_different_as_they_were_put_in() -> None:
 
 
 def test_a_prefetch_that_no_journal_tells_is_marked_as_assumed() -> None:
-    """It is the base churn's, unless it is given; duplicates hang on it, so the page says what to give."""
+    """It is the base churn's, unless it is given; duplicates depend on it, so the page says what to give."""
     found = calibrate(thin(), CHURNS["gc_pauses"], name="shop", session_timeout_ms=20_000, heartbeat_interval_ms=5_000)
     assert (found.churn().prefetch, found.basis("prefetch")) == (10, "assumed")
     assert "prefetch is assumed, as in gc_pauses: no journal tells it: give --prefetch" in page(found)

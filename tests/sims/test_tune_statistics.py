@@ -48,7 +48,7 @@ def test_a_quantile_is_not_drawn_down_by_runs_without_any() -> None:
 
 
 def healed(seed: int, times: int, ms: int, unhealed_ms: list[int]) -> Outcome:
-    """A run in which crashes healed after so many ms, and some had not at its end."""
+    """A run in which crashes healed after this many ms, and some had not at its end."""
     rest = {"unhealed": len(unhealed_ms), "unhealed_ms": unhealed_ms}
     return outcome(TODAY, seed, heal_hist={histogram.bin_of(ms): times}, **rest)
 

@@ -1,4 +1,4 @@
-"""Mistakes that a type checker has to find, never executed: strict mypy reports an ignored error that is none."""
+"""Mistakes that a type checker has to find, never executed: strict mypy reports an ignored error that does not occur."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A new process takes the place of one that went shortly before and was not replaced yet, gracefully or not (places.py).
 Graceful ends in quick succession, of processes that were there when the first of them ended, are one burst. A burst in
-which at least half of the group went, and nearly as many new processes came, is a deploy, unless so many single
+which at least half of the group went, and nearly as many new processes came, is a deploy, unless as many single
 departures would make such a burst by chance.
 """
 
@@ -146,14 +146,14 @@ class _Found:
 def _deploys(
     left: list[Vacancy], free: list[ProcessStart], group: SessionHistory
 ) -> list[tuple[list[Vacancy], _Found | None]]:
-    """Each burst, and the deploy that it was. Bursts such as the other departures make by chance are none."""
+    """Each burst, and the deploy that it was. Bursts that the other departures could have made by chance do not count."""
     bursts = [(burst, _deploy(burst, free, group.mean_members)) for burst in _bursts(left)]
     others = sum(found is None for _, found in bursts)
     return [(it, found if _by_chance(len(it), others, group.hours) <= BY_CHANCE else None) for it, found in bursts]
 
 
 def _by_chance(size: int, others: int, hours: float) -> float:
-    """The expected number of bursts at least this large that so many departures make which are independent of each other."""
+    """The expected number of bursts at least this large among this many independent departures."""
     follows = -math.expm1(-others * APART_MS / (hours * HOUR_MS))
     return float(others * follows ** (size - 1))
 

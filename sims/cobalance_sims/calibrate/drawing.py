@@ -2,9 +2,9 @@
 
 What a parameter's data leave open is a few numbers, which travel with it in calibration.json:
 
-- ``mean`` and ``shape``: it is a rate, known as well as by so many events (a gamma distribution).
+- ``mean`` and ``shape``: it is a rate, known as well as by this many events (a gamma distribution).
 - ``log_median`` and ``log_sigma``: standard deviations of the logarithms of a distribution's median and spread.
-- ``samples``: a distribution is known as well as by so many durations.
+- ``samples``: a distribution is known as well as by this many durations.
 - ``log``: the standard deviation of the logarithm of a number.
 - ``noticed_by_median`` and ``noticed_by_sigma``: how a rate depends on those of the pauses' length, since short ones are
   not noticed.
@@ -129,7 +129,7 @@ def _length(value: Distribution, it: Mapping[str, float], random: Random) -> tup
 
 
 def elasticities() -> np.ndarray:
-    """How a cost hangs on each of the features, before any run was seen: what is expected, and its standard deviation.
+    """How a cost depends on each of the features, before any run was seen: what is expected, and its standard deviation.
 
     A cost is a sum over what happens, so it rises with each rate by a share of itself, and all of these shares together
     are no more than one. Lengths matter more, and most of all those of pauses, of which only the longest expire sessions.

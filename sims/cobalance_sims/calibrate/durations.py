@@ -33,7 +33,7 @@ WELL_KNOWN = 0.99
 """The share of durations that must be known exactly for the rest not to be called a guess."""
 
 NEARLY_ALL = 0.995
-"""A quantile of a guessed tail is none beyond this share of it."""
+"""Beyond this share, quantiles of a guessed tail mean nothing."""
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 

@@ -146,7 +146,7 @@ def drains(pooled: Durations, own: Mapping[str, Durations], base: Churn) -> list
 
 
 def open_length(it: Durations) -> dict[str, float]:
-    """What so many durations leave open."""
+    """What the number of durations leaves open."""
     spreads = {"log_median": spread_of(it.median_ms), "log_sigma": spread_of(it.sigma)}
     return {"samples": float(it.count), **spreads}
 
@@ -155,7 +155,7 @@ def prefetch(given: int | None, base: Churn) -> Parameter:
     """How many messages a consumer has at once, which no journal tells."""
     if given is not None:
         return Parameter(name="prefetch", value=given, basis="measured", observations=0, note="as given")
-    note = "no journal tells it: give --prefetch, on which duplicates hang"
+    note = "no journal tells it: give --prefetch, on which duplicates depend"
     return Parameter(name="prefetch", value=base.prefetch, basis="assumed", observations=0, note=note)
 
 

@@ -81,7 +81,7 @@ def rate(name: str, count: int, hours: float, base: float, what: str) -> Paramet
 
 
 def open_rate(count: int, hours: float, base: float) -> dict[str, float]:
-    """What so many events in so many hours leave open. Few of them are taken together with the base, which counts as half
+    """What this many events in this many hours leave open. Few of them are taken together with the base, which counts as half
     an event; what did not happen, and is not expected to, is left at 0.
     """
     if count >= ENOUGH_EVENTS:

@@ -66,7 +66,7 @@ def _is_limit(count: int, hours: float, there: float) -> bool:
 
 
 def capacities(hours: dict[int, float], members: int) -> tuple[int, ...]:
-    """The capacities of so many processes, in turn, from the hours that members with each were there."""
+    """The capacities of this many processes, in turn, from the hours that members with each were there."""
     total = sum(hours.values())
     if total <= 0:
         return (1,)

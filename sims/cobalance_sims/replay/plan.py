@@ -45,7 +45,7 @@ class PlannedDeed:
     """Since the beginning."""
     verb: Verb
     member: int
-    """The first members are 1 to N; who starts later goes on from there."""
+    """The first members are 1 to N; later ones go on from there."""
     for_ms: int | None = None
     """For ``freeze``."""
     place: int = 0

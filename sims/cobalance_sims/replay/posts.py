@@ -39,7 +39,7 @@ BEAT_S = 1.0
 """How often both sides say that they are there."""
 
 SILENT_S = 10.0
-"""Who says nothing for so long is lost."""
+"""An agent or a replay that is silent for this long is lost."""
 
 LIVES_MS, KEPT_MS, PAGE = 600_000, 60_000, 500
 

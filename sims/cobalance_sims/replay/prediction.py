@@ -50,7 +50,7 @@ class Done:
     """
 
     def strike(self, world: World) -> None:
-        """Does it, if the process is there; who starts has the next name."""
+        """Does it, if the process is there; a new one has the next name."""
         process = world.living.get(self.process)
         if self.verb == "start":
             world.start(instance=self.instance, capacity=self.capacity)
@@ -80,7 +80,7 @@ def planned(plan: Plan) -> list[Deed]:
 
 
 def carried_out(it: Performance) -> list[Deed]:
-    """The deeds of a replay. A member starts when it has joined; who never did takes no part."""
+    """The deeds of a replay. A member starts when it has joined; one that never did takes no part."""
     joins: dict[str, int] = {}  # the first of each process, which may come back after its session expired
     for entry in it.entries:
         if entry.kind == "joined" and entry.at_ms >= it.begun_ms:
@@ -125,7 +125,7 @@ def with_own_drains(it: Performance, settings: GroupSettings) -> Churn:
 
 
 def runs_for(events: int) -> int:
-    """How many runs to compare a replay of so many events with."""
+    """How many runs to compare a replay of this many events with."""
     return min(max(EVENTS // max(events, 1), LEAST_RUNS), MOST_RUNS)
 
 

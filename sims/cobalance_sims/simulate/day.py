@@ -97,7 +97,7 @@ class Day:
         return min(self.partitions, math.ceil(per_s / self.each_per_s))
 
     def play(self, seed: int, fixed: int | None = None) -> DayOutcome:
-        """Plays it with so many members all the time, or as many as the autoscaler wants."""
+        """Plays it with this many members all the time, or as many as the autoscaler wants."""
         return _Playing(self, seed, fixed).play()
 
     def compare(self, seed: int) -> dict[str, DayOutcome]:

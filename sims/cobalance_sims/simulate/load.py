@@ -44,7 +44,7 @@ class Load:
         return whole, int(min(self._busy_ms(whole, mean_ms), now - since) + 0.5)
 
     def _busy_ms(self, count: int, mean_ms: float) -> float:
-        """The time of this many handlers. The mean and the variance are those of so many; only ``PLAYED_OUT`` are drawn."""
+        """The time of this many handlers. The mean and the variance are those of this many; only ``PLAYED_OUT`` are drawn."""
         if not count:
             return 0.0
         drawn = min(count, PLAYED_OUT)

@@ -27,7 +27,7 @@ STEP_MS = 2_000
 MANY = 30.0
 
 LEAST = 1e-9
-"""Less than this of a message is none."""
+"""Less than this of a message counts as nothing."""
 
 
 @attrs.define
@@ -151,7 +151,7 @@ class Queues(Check):
 
 
 def poisson(mean: float, random: Random) -> int:
-    """How many come where so many are to be expected: by the gaps between them, or, of many, by the normal law."""
+    """How many come where this many are expected: by the gaps between them, or, of many, by the normal law."""
     if mean > MANY:
         return max(0, round(random.gauss(mean, mean**0.5)))
     count, at = 0, random.expovariate(1.0)

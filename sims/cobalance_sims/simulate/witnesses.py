@@ -74,7 +74,7 @@ class Wills:
             self._world.clock.after(self.between(self.ways.will_ms), self._arrive, will)
 
     def deliver_again(self, wills: list[Will]) -> None:
-        """Who had them is gone, or its connection is."""
+        """Their holder is gone, or its connection is."""
         self._waiting += wills
         self.pass_on()
 

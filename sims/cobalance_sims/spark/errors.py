@@ -61,7 +61,7 @@ def spark_errors(doing: str) -> Iterator[None]:
 
 
 def translated(error: Exception, doing: str) -> CobalanceError | None:
-    """Returns our error for one of Spark's; None if it is none of Spark's."""
+    """Returns our error for one of Spark's; None if it is not Spark's."""
     if not _is_sparks(error):
         return None
     text = str(error)

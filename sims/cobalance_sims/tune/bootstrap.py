@@ -51,7 +51,7 @@ class Draws:
         beyond: float = BEYOND,
     ) -> Draws:
         """The same arguments give the same draws. ``churns`` are the features of the runs' churns, those of others,
-        and how costs are expected to hang on them (calibrate/drawing.py).
+        and how costs are expected to depend on them (calibrate/drawing.py).
         """
         generator = np.random.default_rng(random_seed)
         weights = generator.multinomial(runs, np.full(runs, 1 / runs), size=count).astype(float)

@@ -1,4 +1,4 @@
-"""How a cost hangs on what a calibration leaves open, from runs of which each has a churn of its own.
+"""How a cost depends on what a calibration leaves open, from runs of which each has a churn of its own.
 
 The mean over many churns is soon known precisely. But the group has one life, and its cost lies as far from that mean
 as its churn lies from what was calibrated. So the spread over churns has to be separated from the chance within each run,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cobalance_sims.tune.verdict import Judged
 
 NOTICED = 0.05
-"""A change by a smaller share is none."""
+"""A change by a smaller share does not count."""
 
 NOUNS = {
     "unavailable": "unworked time",

@@ -1,4 +1,4 @@
-"""What is compared: figures that a journal shows, and which parameters of a churn each of them hangs on."""
+"""What is compared: figures that a journal shows, and which parameters of a churn each of them depends on."""
 
 from __future__ import annotations
 

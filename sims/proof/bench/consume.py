@@ -90,7 +90,7 @@ class Consuming:
         return self.consumed(Rate(self._messages, self.clock), **options)
 
     def consumed(self, rate: Rate, work: Callable[[], Awaitable[None]] | None = None, **options: Any) -> float:
-        """The same, with so many messages, and with a handler that does this."""
+        """The same, with this many messages, and with a handler that does this."""
         self._fill(rate.messages)
         return anyio.run(self._consume_as_member, rate, work, options)
 

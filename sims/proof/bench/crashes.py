@@ -114,7 +114,7 @@ class Team:
 
 
 class Crashes:
-    """One group of so many processes, of which one after the other is killed."""
+    """One group of this many processes, of which one after the other is killed."""
 
     def __init__(
         self, redis_url: str, amqp_url: str, *, members: int, partitions: int, kind: str, detect: bool, apart: bool

@@ -128,7 +128,7 @@ class _MemberByHand:
         return [ReleaseItem(resource=name, token=token) for name, token in self._hear("revoke", RESOURCES // 2).items()]
 
     def _hear(self, kind: str, count: int) -> dict[str, int]:
-        """The tokens of so many resources, by name, once they have changed like that."""
+        """The tokens of this many resources, by name, once they have changed like that."""
         heard = {change.resource: change.token for change in self._heard if change.kind == kind}
         while len(heard) < count:
             self.ask(Heartbeat())

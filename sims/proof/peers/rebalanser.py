@@ -45,7 +45,7 @@ CLIENTS = (
     ),
     row(
         5, f"ResourceBarrier_{ONE_BY_ONE[0]}",
-        "2/2/2, 3/3, 6; who stays begins with just what was left and is asked for nothing (Rebalanser stops it)",
+        "2/2/2, 3/3, 6; each member that stays begins with just what was left and is asked for nothing (Rebalanser stops it)",
         SCALING + "members_that_stop_one_by_one_hand_over_and_disturb_nobody",
     ),
     row(

@@ -144,7 +144,7 @@ class Play:
         self._held.pop(number).set_result(None)
 
     def until(self, kind: str, count: int = 1) -> None:
-        """Waits until there were so many events of a kind."""
+        """Waits until there were this many events of a kind."""
         self.churn.until(lambda: self.recorder.look()[kind] >= count)
 
     def until_worked(self) -> None:

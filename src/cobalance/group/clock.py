@@ -2,7 +2,7 @@
 
 Leases, deadlines and proofs run on while the machine is suspended (a closed lid, hibernation), since the coordinator and
 the broker go on meanwhile. How long a handler has run, or an event loop has been blocked, is counted while the machine is
-awake: who slept with it has not hung.
+awake: a member that slept with it has not hung.
 """
 
 from __future__ import annotations

@@ -333,7 +333,7 @@ class Membership(Forkable, ABC):
                 self._conclude(it)
 
     async def _work_and_report(self, it: Assignment, tenure: Tenure) -> bool:
-        """Returns whether it was finished; otherwise it is lost. Who comes next elsewhere need not wait for more."""
+        """Returns whether it was finished; otherwise it is lost. Its next holder elsewhere need not wait for more."""
         end: Drained | Abandoned | None = None
         try:
             with tenure.work.running():

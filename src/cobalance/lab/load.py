@@ -97,7 +97,7 @@ def key_of_each(topic: Topic) -> dict[str, str]:
 
 
 def keys_of_each(topic: Topic, count: int) -> dict[str, list[str]]:
-    """Partition queue → so many routing keys that lead there."""
+    """Partition queue → this many routing keys that lead there."""
     keys: dict[str, list[str]] = {name: [] for name in topic.queue_names}
     for number in itertools.count():
         queue = topic.queue_names[topic.partition_of(f"key-{number}")]

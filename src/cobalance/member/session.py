@@ -220,8 +220,8 @@ class Session:
     def _refused_as_one_too_many(self, reply: CoordinatorReply) -> None:
         self.lease.refused(self._now, reply.session_timeout_ms)
         message = (
-            "the members of this group declare so many different things already that it takes no other: let those that work the same "
-            "declare the same, or use several groups"
+            "the members of this group already declare as many different lists as a group may have: let those that work "
+            "the same declare the same, or use several groups"
         )
         self._out.append(act.Problem("subscriptions", message, fatal=True))
         if not self.holdings.any_known():

@@ -37,7 +37,7 @@ class Gate:
 
     def open(self) -> None:
         """Does nothing if it is open."""
-        self.is_open = True  # first: who parks from here on sees it
+        self.is_open = True  # first: a thread that parks from here on sees it
         try:
             while self._parked:
                 self._parked.pop().release()

@@ -80,7 +80,7 @@ async def recovered(here: Place, looks: list[Any]) -> None:
 
 
 async def nothing_has_moved(here: Place, looks: list[Any], before: dict[str, int], *members: ConsumerGroup) -> None:
-    """Who held something holds it, and nothing else is on the list."""
+    """Each holder keeps what it held, and nothing else is on the list."""
     await recovered(here, looks)
     assert [(entry.kind, entry.resource) for entry in here.journal(*MOVES)] == []
     assert tokens(*members) == before
@@ -115,7 +115,7 @@ async def test_a_topic_was_grown(lost: Place, private_redis: OwnRedis, looks: li
 
 
 async def test_a_topic_was_grown_twice(lost: Place, private_redis: OwnRedis, looks: list[Any]) -> None:
-    """Who declared its queues last has gone; who did so before that is still there."""
+    """The last to declare its queues has gone; the one before it is still there."""
     with new_topic(lost.amqp_url, 2) as topic:
         former, worker, last = member(lost, topic, standby=True), member(lost, topic), member(lost, topic)
         async with entered(former, worker):

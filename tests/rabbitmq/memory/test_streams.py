@@ -130,7 +130,7 @@ def test_a_refusal_ends_everything_on_its_connection(at: Place) -> None:
 
 
 def test_retention_drops_the_oldest(at: Place) -> None:
-    """Who begins before them, gets the oldest left, and offsets may be missing in between."""
+    """A reader that begins before them gets the oldest left, and offsets may be missing in between."""
     stream = at.queue("stream", x_max_length_bytes=1_000, x_stream_max_segment_size_bytes=500)
     client = at.client()
     client.publish(stream, *(str(it).ljust(100) for it in range(30)))

@@ -296,7 +296,7 @@ async def test_no_commit_passes_a_request_whose_reply_was_refused(
     "to", ["amq.rabbitmq.reply-to.garbage.key", b"amq.rabbitmq.reply-to.\xff", b"r\xe9ponses"], ids=repr
 )
 async def test_an_address_where_nobody_waits_holds_up_nobody(here: Place, replies: str, to: Any) -> None:
-    """RabbitMQ 3 closes the connection for replies over a direct reply-to that is none; and any publisher may write what
+    """RabbitMQ 3 closes the connection for replies over a malformed direct reply-to; and any publisher may write what
     is not UTF-8. The others are answered, each request is handled once.
     """
     seen: list[bytes] = []

@@ -73,7 +73,7 @@ def test_what_a_lost_channel_leaves_is_open_no_more() -> None:
 
 
 def test_errors_say_whether_it_may_be_there() -> None:
-    """Who publishes again after the second may do so twice."""
+    """A program that publishes again after the second may do so twice."""
     assert refused(message("a"), "full").outcome == "not_executed"
     it = unconfirmed(message("a"), "lost")
     assert it.outcome == "unknown"

@@ -97,7 +97,7 @@ def forbid_once(monkeypatch: pytest.MonkeyPatch, user: User, question: str, *, l
 async def test_a_permission_that_is_missing_for_a_moment_does_not_hide_that_a_stream_was_made_anew(
     here: Place, user: User, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who may not mark streams cannot tell; who may not do anything for a moment can a moment later."""
+    """A user that may not mark streams cannot tell; one that may not do anything for a moment can a moment later."""
     await read_all(here, stream)
     await anyio.to_thread.run_sync(replace, stream)
     forbid_once(monkeypatch, user, "may_mark", lasts=True)

@@ -26,7 +26,7 @@ class Died(Exception):
 
 @contextmanager
 def dying(monkeypatch: pytest.MonkeyPatch, changes: int) -> Iterator[None]:
-    """After so many changes to RabbitMQ. What is in the block behind that is not done."""
+    """After this many changes to RabbitMQ. What is in the block behind that is not done."""
     left = changes
 
     def mortal(change: Callable[..., Any]) -> Callable[..., Any]:

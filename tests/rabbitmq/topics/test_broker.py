@@ -186,7 +186,7 @@ def test_the_type_of_a_queue_is_found_beside_other_arguments(kind: str, length: 
 
 
 def test_an_argument_that_is_cut_off_is_not_guessed_wrong(amqp_url: str) -> None:
-    """The queue is none of a topic's: who names its arguments can consume it."""
+    """The queue belongs to no topic: a program that names its arguments can consume it."""
     name = "broker.cut.".ljust(200, "x")
     with channel(amqp_url) as it:
         it.queue_declare(name, durable=True, arguments={"x-dead-letter-exchange": "elsewhere"})

@@ -123,7 +123,7 @@ def connect(url: str, timeout_ms: int) -> None:
 def test_the_time_to_connect_is_shared(
     amqp_url: str, monkeypatch: pytest.MonkeyPatch, module: Any, use: Callable[[str, int], None]
 ) -> None:
-    """Who connects says how long that may take, and not how often."""
+    """The caller says how long that may take, and not how often."""
     given: list[int] = []
 
     def noted(url: str, name: str, heartbeat_s: int, timeout_ms: int) -> object:

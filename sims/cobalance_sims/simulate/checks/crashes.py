@@ -18,7 +18,7 @@ class S2Crashed(Check):
     """A session ends early only if its process is dead, or has lost all its connections for as long as it was looked at.
 
     A living process keeps everything if Redis found its listener or ran a request of it within the last row of looks;
-    and if its calls have had no trouble, since it is the first to say that it has lost the broker. Who lost all three
+    and if its calls have had no trouble, since it is the first to say that it has lost the broker. A member that lost all three
     connections has lost its guards, too: the broker has let others have what it worked.
     """
 

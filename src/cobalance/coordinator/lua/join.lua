@@ -10,7 +10,7 @@
 -- Returns  as heartbeat; results: one a claim, KEPT | LOST. Status INSTANCE_IN_USE: retry until the other's session has ended,
 --          which results has; REJOIN: the pages before this one were lost, start over under another id; SUBSCRIPTIONS: there are too many different ones
 
--- The connection may be older than a rollback: who becomes a member hears again which server it talks to.
+-- The connection may be older than a rollback: a new member hears again which server it talks to.
 if ARGV[4] == '1' and ARGV[1] ~= '' and string.sub(ARGV[1], 1, 1) ~= '!' then
   return redis.error_reply('IDENTITY read INFO again')
 end

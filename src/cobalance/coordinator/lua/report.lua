@@ -1,4 +1,4 @@
--- report: what members have in flight, for people. A question goes to all of them, and each answers. Nothing hangs on it: it
+-- report: what members have in flight, for people. A question goes to all of them, and each answers. Nothing depends on it: it
 -- renews no session and settles nothing, and an answer that is lost leaves something unknown.
 --
 -- KEYS     the group's keys (keys.py)

@@ -196,7 +196,7 @@ end
 local journal
 do
 
--- A journal that was made much shorter shrinks over many calls, by so many entries with the first line of each.
+-- A journal that was made much shorter shrinks over many calls, by this many entries with the first line of each.
 local most_trimmed = '2000'
 
 -- One line of the journal, in the same script as the transition. Its seq is also the group's version.

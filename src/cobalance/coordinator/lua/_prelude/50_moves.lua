@@ -123,7 +123,7 @@ local function resume(r, by)
   journal('resumed', 'resource', r.name, 'token', int(r.token), 'by', by or '-')
 end
 
--- What cannot be worked anywhere must not go round, moving a healthy one with each step. Who gives a resource up is avoided for
+-- What cannot be worked anywhere must not go round, moving a healthy one with each step. A member that gives a resource up is avoided for
 -- a while, and the next one keeps it (rank 0). If that one gives it up, too, it waits for a session timeout, twice as long each
 -- time, in nobody's share; then it goes to a member with room, so that nothing moves for it. How often is remembered for longer
 -- than the longest pause, or until somebody gives it back in order.

@@ -129,7 +129,7 @@ function fire.t(id)
   return true
 end
 
--- A pause ends. Or: who gave this resource up may have it again, and it may be moved again; later, that is forgotten.
+-- A pause ends. Or: the member that gave this resource up may have it again, and it may be moved again; later, that is forgotten.
 function fire.a(name)
   local r = resource(name)
   local giver, till, tries = string.match(r and r.avoid or '-', '^(%S+)@(%d+)@(%d+)$')

@@ -29,7 +29,7 @@ function fits(form, word)
 end
 
 -- The error for arguments that are not of these forms, those of a group that repeats last. Every verb asks before it writes
--- anything: what it takes for a number and is none would end it half-way.
+-- anything: what it takes for a number and is not one would end it half-way.
 function malformed(fixed, repeated)
   if ARGV[2] ~= PROTOCOL then return end
   repeated = repeated or ''
@@ -188,9 +188,9 @@ end
 load_group()
 -- An administrator's call has no number by which its repeat is known. A copy that comes late would undo what was done since.
 if CALLER == '-' and REQUEST > 0 and now > REQUEST then return refuse('LATE') end
--- A server may become another one under an open connection (demoted, overwritten, promoted): who contradicts the group looks
+-- A server may become another one under an open connection (demoted, overwritten, promoted): a caller that contradicts the group looks
 -- again before it is believed, or old and new connections would start incarnations in turn.
--- So does who contradicts a repair, which would start over with each of them.
+-- So does a caller that contradicts a repair, which would start over with each of them.
 do
   local repairing = string.match(G.pulse, '^%l+ %d %d+ (%S+)$') or G.server
   local contradicts = G.server ~= '' and IDENTITY ~= G.server or repairing ~= '' and IDENTITY ~= repairing
