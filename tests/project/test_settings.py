@@ -28,13 +28,23 @@ def table(path: Path, name: str) -> str:
 
 
 def test_the_scripts_know_every_setting() -> None:
-    """They store each, a first member brings each in their order, and an administrator may change each."""
+    """They store each, a first member brings each in their order, ahead of subscription and claims, and an administrator
+    may change each.
+    """
     stored = set(
         re.findall(r"'(\w+)'", "".join(table(LUA / "_prelude/10_group.lua", it) for it in ("TEXTS", "NUMBERS")))
     )
     assert set(STORED_NAMES) == NAMES
     assert set(STORED_NAMES.values()) <= stored
     assert list(STORED_NAMES.values()) == re.findall(r"'(\w+)'", table(LUA / "join.lua", "SETTINGS"))
+    positions = re.search(
+        r"malformed\('hnwwwww(n+)w', 'who'\).* = ARGV\[13\], ARGV\[14\], ARGV\[(\d+)\].*^local CLAIMS = (\d+)",
+        (LUA / "join.lua").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    assert positions is not None
+    assert len(positions[1]) == len(STORED_NAMES) - 1  # all but the mode are numbers
+    assert (int(positions[2]), int(positions[3])) == (15 + len(STORED_NAMES), 16 + len(STORED_NAMES))
     settable = set(re.findall(r"(\w+) = true", table(LUA / "configure.lua", "SETTABLE")))
     assert settable == {*STORED_NAMES.values(), "offsets_known"}
 
