@@ -169,6 +169,14 @@ def test_a_repair_deletes_what_is_no_record(place: Place, name: str) -> None:
     assert place.cli("history", "--json").code == 0
 
 
+def test_a_change_of_settings_names_the_key_as_well(place: Place) -> None:
+    """It gets one key more, which stores what was recommended, and is all right."""
+    place.admin.hset(place.coordinator.tuned_key, "json", "{}")
+    place.admin.set(place.key("journal"), "mine")
+    with pytest.raises(ScriptFailed, match=f"{place.key('journal')} holds what is not ours"):
+        place.coordinator.configure(gather_ms=7)
+
+
 def advice(damaged: str) -> str:
     """Offsets that are not damaged are spared."""
     spared = "" if damaged == "offsets" else " but its offsets"

@@ -18,11 +18,14 @@ from tests.chromium import Window, browser, window
 from tests.dashboard.asking import ask
 from tests.dashboard.scenes import Scene
 from tests.names import unique
+from tests.operate.test_tuned import TUNED
 
 from cobalance import Delivery, GroupAdmin
+from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.memory.transport import MemoryTransport
-from cobalance.coordinator.transport import PartlyListed
+from cobalance.coordinator.transport import PartlyListed, Script
 from cobalance.dashboard.server import DashboardServer
+from cobalance.operate.tuned import store
 from cobalance.testing import Broker, Churn
 
 PAGES = {
@@ -88,8 +91,10 @@ def churn(handle: Handler) -> Iterator[Churn]:
 
 @pytest.fixture(scope="module")
 def url(churn: Churn) -> Iterator[str]:
+    transport = MemoryTransport(churn._store)
+    store(Coordinator(transport, "billing"), TUNED)
     with (
-        GroupAdmin(transport=MemoryTransport(churn._store), amqp_url=churn.broker.url) as admin,
+        GroupAdmin(transport=transport, amqp_url=churn.broker.url) as admin,
         DashboardServer(admin, port=0) as server,
     ):
         yield server.url
@@ -244,6 +249,41 @@ def test_the_way_to_a_member_and_what_it_holds_by_keys(page: Page, url: str) -> 
     press(page, "Enter")
     until(page, f"document.body?.dataset.page === 'tuning' && Boolean({FILLED['tuning']})")
     assert page.evaluate("document.querySelector('#pages [aria-current]').textContent") == "Tuning"
+
+
+def test_what_was_recommended_stands_beside_what_is_in_force(page: Page, url: str, churn: Churn) -> None:
+    """With the gain, when it was stored, and of what it was computed; without a recommendation, the command for one."""
+    told_by = "document.querySelector('.tuned li') && document.querySelector('.tuned').innerText"
+    cell = "document.querySelector('td[data-label=Recommended]').textContent"
+    show(page, url, "tuning")
+    told = until(page, told_by)
+    assert told.startswith("A change is recommended: stored 20")
+    assert "computed from this group's journal, 20" in told
+    assert TUNED.sentences[0] in told
+    assert page.evaluate(cell) == "12 s"
+    transport = MemoryTransport(churn._store)
+    coordinator = Coordinator(transport, "billing")
+    damaged = Script.of("damaged", "return redis.call('HSET', KEYS[1], 'json', '{\"version\": 1}')")
+    removed = Script.of("removed", "return redis.call('UNLINK', KEYS[1])")
+    try:
+        for script, first in [
+            (
+                damaged,
+                "The recommendation that is stored is unknown. What cobalance:1:{billing}:tuned holds is damaged.",
+            ),
+            (removed, "No recommendation is stored. The last of these commands stores one."),
+        ]:
+            transport.call(script, [coordinator.tuned_key], [])
+            with (
+                GroupAdmin(transport=transport, amqp_url=churn.broker.url) as admin,
+                DashboardServer(admin, port=0) as server,
+            ):
+                show(page, server.url, "tuning")
+                assert until(page, told_by).startswith(first)
+                assert page.evaluate(cell) == "\N{EN DASH}"
+                page.goto("about:blank")
+    finally:
+        store(coordinator, TUNED)
 
 
 def test_a_topic_leads_to_its_partitions(page: Page, url: str) -> None:

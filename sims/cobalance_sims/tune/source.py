@@ -38,6 +38,8 @@ class ChurnSource:
     """What the calibration leaves open of its parameters."""
     notes: dict[str, str] = attrs.field(factory=dict)
     """What to collect for parameters that are not well known."""
+    span: tuple[int, int] | None = None
+    """From when to when that journal was, in group time."""
     check: dict[str, Any] = attrs.field(factory=dict)
     """How a calibrated churn compares with its journal, as verify/check.py writes it."""
 
@@ -105,11 +107,13 @@ def _known(churn: Churn, known: dict[str, Any]) -> ChurnSource:
     parameters, runs, today = known.get("parameters", []), known.get("runs", []), known.get("settings", {})
     if strange := sorted(set(today) - set(attrs.fields_dict(GroupSettings))) or not isinstance(today, dict):
         raise TypeError(f"there are no such settings: {strange}")
+    spans = known.get("group", {}).get("spans", [])
     is_group = len(runs) == 1 and known.get("source", JOURNAL) == JOURNAL
     return ChurnSource(
         churn=churn,
         today=today,
         group=runs[0] if is_group else None,
+        span=(spans[0]["from_ms"], spans[0]["to_ms"]) if is_group and spans else None,
         bases={it["name"]: it["basis"] for it in parameters},
         open={it["name"]: it["open"] for it in parameters if it.get("open")},
         notes={it["name"]: it["note"] for it in parameters if _is_to_collect(it)},

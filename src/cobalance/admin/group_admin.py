@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cobalance.operate.backlog import Broker
     from cobalance.operate.doctor import Finding
     from cobalance.operate.group_metrics import GroupMetrics
+    from cobalance.operate.tuned import Tuned, UnreadableTuned
     from cobalance.operate.watch import Watch
 
 log = logging.getLogger("cobalance")
@@ -284,6 +285,15 @@ class GroupAdmin:
         """What happened in the group, and why."""
         self._of(group).state()  # an empty journal looks the same as a missing group
         return Journal(self._transport, group, key_prefix=self._prefix)
+
+    def tuned(self, group: str) -> Tuned | UnreadableTuned | None:
+        """What ``cobalance sims tune --store`` decided for the group the last time; None if nothing is stored."""
+        with importing:
+            from cobalance.operate.tuned import read
+
+        coordinator = self._of(group)
+        coordinator.state()  # what is not there looks the same as a missing group
+        return read(coordinator)
 
     # -- settings ------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import attrs
 
 from cobalance.backoff import Backoff
 from cobalance.coordinator.in_flight import InFlightReport
-from cobalance.coordinator.keys import DEFAULT_PREFIX, group_keys, hint_channel
+from cobalance.coordinator.keys import DEFAULT_PREFIX, group_keys, hint_channel, tuned_key
 from cobalance.coordinator.replies import CoordinatorReply, decode
 from cobalance.coordinator.requests import (
     NOBODY,
@@ -65,6 +65,7 @@ class Coordinator:
         self.transport, self._by = transport, by
         self.key_prefix = validate_name("key prefix", key_prefix)
         self._keys = group_keys(group, key_prefix)
+        self.tuned_key = tuned_key(group, key_prefix)
 
     @property
     def state_key(self) -> str:
@@ -89,7 +90,8 @@ class Coordinator:
 
     def _run(self, request: Request) -> CoordinatorReply:
         script = load(request.payload.verb)
-        return decode(self.transport.call(script, self._keys, request.args()))
+        beside = (self.tuned_key,) if isinstance(request.payload, Configure | Delete) else ()
+        return decode(self.transport.call(script, (*self._keys, *beside), request.args()))
 
     def create(self, settings: GroupSettings) -> None:
         """Creates a group that is known to be new, so that its first members need not wait for claims. Never use it for

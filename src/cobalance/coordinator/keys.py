@@ -93,6 +93,13 @@ def replay_key(group: str, prefix: str = DEFAULT_PREFIX) -> str:
     return _key(prefix, group, "replay")
 
 
+def tuned_key(group: str, prefix: str = DEFAULT_PREFIX) -> str:
+    """A hash with what `cobalance sims tune` last decided for the group (operate/tuned.py). Of the group's scripts only
+    ``delete`` and ``configure`` get it. With an idle expiry it goes at the moment that was the group's when it was stored.
+    """
+    return _key(prefix, group, "tuned")
+
+
 def groups_pattern(prefix: str = DEFAULT_PREFIX) -> str:
     """A glob pattern for one key of each group. Braces are literal in Redis's glob syntax."""
     return _key(prefix, "*", "state")

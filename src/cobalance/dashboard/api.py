@@ -106,9 +106,9 @@ class Api:
         feed = await self._feed(request)
 
         def read() -> dict[str, Any]:
-            group = feed.look().group
+            group, tuned = feed.look().group, feed.tuned()
             with feed.past.lock:
-                return tuning_answer(group, feed.past)
+                return tuning_answer(group, feed.past, tuned)
 
         return answer_json(await self._threads.run(read))
 

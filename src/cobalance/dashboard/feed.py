@@ -17,6 +17,7 @@ from cobalance.redact import redact
 
 if TYPE_CHECKING:
     from cobalance.journal import Journal
+    from cobalance.operate.tuned import Tuned, UnreadableTuned
     from cobalance.operate.watch import Watch
 
 FRESH_S = 1.0
@@ -67,8 +68,17 @@ class View:
 class Feed:
     """One group. Any number of threads may ask."""
 
-    def __init__(self, watch: Watch, journal: Journal, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        watch: Watch,
+        journal: Journal,
+        tuned: Callable[[], Tuned | UnreadableTuned | None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._watch, self._clock = watch, clock
+        self._read_tuned = tuned
+        self._tuned: tuple[int, Tuned | UnreadableTuned | None] = 0, None
         self.past = Handovers(journal)
         self._lock = Lock()
         self._view: View | None = None
@@ -110,6 +120,19 @@ class Feed:
             if self._view is None or now - self._fresh_until >= RECENT_S:
                 self._view, self._fresh_until = self._read(self._view, self._watch.describe()), now
             return self._view
+
+    def tuned(self) -> Tuned | UnreadableTuned | None:
+        """What was decided for the group the last time that it was tuned; asked once a look.
+
+        Raises:
+            UnknownGroup: there is no such group any more.
+            ServerError: Redis cannot be queried.
+        """
+        number = self.look().number
+        with self._lock:
+            if self._tuned[0] != number:
+                self._tuned = number, self._read_tuned()
+            return self._tuned[1]
 
     def explain(self, resource: str) -> list[str]:
         """Why a resource is where it is.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -46,10 +47,10 @@ class Feeds:
         """
         found = self._feeds.get(group)
         if found is None:
-            journal = self._admin.journal(group)
+            journal, tuned = self._admin.journal(group), partial(self._admin.tuned, group)
             self._forget_unwatched()
             with self._lock:
-                found = self._feeds.setdefault(group, Feed(self._watch(group), journal, clock=self._clock))
+                found = self._feeds.setdefault(group, Feed(self._watch(group), journal, tuned, clock=self._clock))
         return found
 
     def _watch(self, group: str) -> Watch:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from cobalance.dashboard.values import plain
 from cobalance.errors import counted
 from cobalance.operate.timings import Timings, quantile
+from cobalance.operate.tuned import Tuned, UnreadableTuned
 from cobalance.operate.wording import duration
-from cobalance.settings import GroupSettings
+from cobalance.settings import GroupSettings, differences
 
 if TYPE_CHECKING:
     from cobalance.dashboard.handovers import Handovers
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 ENOUGH = 20
 """With fewer observations nothing is said of what is typical."""
+
+_UNWEIGHED = {"journal_length", "idle_expiry_ms"}
 
 TYPICAL = {"half": 0.5, "most": 0.95, "all": 1.0}
 """Names of quantiles."""
@@ -35,19 +39,36 @@ class Evidence:
     """In milliseconds; what the setting limits."""
 
 
-def tuning_answer(group: GroupDescription, past: Handovers) -> dict[str, Any]:
-    """Each setting in force, its default, and what was observed. Call it with the lock of `past`."""
+def tuning_answer(group: GroupDescription, past: Handovers, tuned: Tuned | UnreadableTuned | None) -> dict[str, Any]:
+    """Each setting in force, its default, what was recommended, and what was observed. Call it with the lock of `past`."""
     settings, timings, defaults = group.settings, past.timings, GroupSettings()
+    recommended = tuned.recommended if isinstance(tuned, Tuned) else {}
     return {
         "at_ms": group.at_ms,
         "first_ms": past.first_ms,
         "seq": past.seq,
         "settings": [
             _row(name, getattr(settings, name), getattr(defaults, name), look(settings, timings))
+            | {"recommended": recommended.get(name)}
             for name, look in _LOOKS.items()
         ],
+        "tuned": plain(tuned) | {"since": since(tuned, settings)} if isinstance(tuned, Tuned) else plain(tuned),
         "commands": commands(group.name),
     }
+
+
+def since(tuned: Tuned, settings: GroupSettings) -> str | None:
+    """What has become of the settings since, in words; None if they are as they were."""
+    drift = _drift(tuned.today, settings)
+    if drift and not _drift(attrs.evolve(tuned.today, **tuned.recommended), settings):  # type: ignore[arg-type]
+        return "It is in force."
+    changed = ", ".join(f"{name} from {was} to {now}" for name, (was, now) in drift.items())
+    return f"Settings have drifted since: {changed}. Tune again." if changed else None
+
+
+def _drift(then: GroupSettings, now: GroupSettings) -> dict[str, tuple[int | str, int | str]]:
+    """What differs, but for what costs nothing that is weighed."""
+    return {name: both for name, both in differences(then, now).items() if name not in _UNWEIGHED}
 
 
 def commands(group: str) -> list[str]:
@@ -56,7 +77,7 @@ def commands(group: str) -> list[str]:
     return [
         f"cobalance sims journal --group {name} --out journal",
         "cobalance sims calibrate journal --out churn",
-        f"cobalance sims tune --churn churn --group {name} --heal-within-s 15 --max-duplicates-per-day 5",
+        f"cobalance sims tune --churn churn --group {name} --heal-within-s 15 --max-duplicates-per-day 5 --store",
     ]
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cobalance.operate.probes import ProbeServer, probe_app
     from cobalance.operate.process_metrics import ProcessMetrics
     from cobalance.operate.telemetry import Telemetry
+    from cobalance.operate.tuned import Tuned, UnreadableTuned
     from cobalance.operate.watch import Watch
 else:
     __getattr__, __dir__ = lazy.exports(
@@ -26,6 +27,7 @@ else:
             "cobalance.operate.probes": ["ProbeServer", "probe_app"],
             "cobalance.operate.process_metrics": ["ProcessMetrics"],
             "cobalance.operate.telemetry": ["Telemetry"],
+            "cobalance.operate.tuned": ["Tuned", "UnreadableTuned"],
             "cobalance.operate.watch": ["Watch"],
         },
     )
@@ -40,6 +42,8 @@ __all__ = [
     "Scaling",
     "ScalingSettings",
     "Telemetry",
+    "Tuned",
+    "UnreadableTuned",
     "Watch",
     "probe_app",
     "snapshot",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
 from cyclopts import App, Parameter
@@ -29,6 +29,7 @@ from cobalance_sims.spark.journal_options import DEFAULT_VARIABLE
 from cobalance_sims.tune.costs import COSTS
 
 if TYPE_CHECKING:
+    from cobalance.coordinator.client import Coordinator
     from cobalance_sims.tune.kept import Kept
     from cobalance_sims.tune.preferences import Preferences
     from cobalance_sims.tune.source import ChurnSource
@@ -85,6 +86,13 @@ class Today:
     ] = None
     redis_url: Annotated[str | None, Parameter(help=f"Where the group is; else {DEFAULT_VARIABLE}.")] = None
     key_prefix: KeyPrefix = DEFAULT_PREFIX
+    store: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Store what is decided beside the group in Redis, for the dashboard; settings stay as they are.",
+        ),
+    ] = False
     today: Annotated[
         tuple[str, ...],
         Parameter(
@@ -97,19 +105,62 @@ class Today:
         """The URL of the group's Redis, as far as one is given."""
         return self.redis_url or (os.environ.get(DEFAULT_VARIABLE) or None if self.group else None)
 
+    def check(self) -> None:
+        """Raises UsageError if an option is wrong, or lacks another one."""
+        if self.group:
+            validate_name("group", self.group)
+        if self.store and not self.group:
+            raise UsageError("--store needs --group NAME, beside which it is stored.")
+        if self.store and self.today:
+            raise UsageError("--store is for the settings that the group has: leave out --today, or --store.")
+        if self.store and not self.where:
+            raise UsageError(f"--store needs --redis-url, or {DEFAULT_VARIABLE}: where the group is.")
+
     def settings(self, source: ChurnSource) -> tuple[GroupSettings, tuple[str, ...]]:
         """The settings of the group or of the calibration, overridden by given ones; and the times in neither."""
         given = dict(given_time(word, "--today") for word in self.today)
         known = {*given, *source.today}
         if self.where:
-            settings = self._of_the_group(self.where)
+            with self._coordinator(self.where) as coordinator:
+                settings = coordinator.settings()
             known = {*attrs.asdict(settings)}
         else:
             settings = source.settings()
         today = attrs.evolve(settings, **given)  # type: ignore[arg-type]  # mode is not among them
         return today, tuple(name for name in attrs.asdict(today) if name.endswith("_ms") and name not in known)
 
-    def _of_the_group(self, redis_url: str) -> GroupSettings:
+    def keep(
+        self, source: ChurnSource, today: GroupSettings, decided: dict[str, Any], searched: Collection[str]
+    ) -> None:
+        """Stores a decision, of the form that tune/written.py gives it, if that is asked for."""
+        if not (self.store and self.where):
+            return
+        from cobalance.operate.tuned import Tuned, store
+
+        gain, settings = decided.get("gain"), (decided.get("recommended") or {}).get("settings", {})
+        before = attrs.asdict(today)
+        with self._coordinator(self.where) as coordinator:
+            from_ms, to_ms = source.span if source.span and source.group == self.group else (None, None)
+            tuned = Tuned(
+                at_ms=coordinator.tick().now_ms,
+                from_ms=from_ms,
+                to_ms=to_ms,
+                decision=decided["decision"],
+                today=today,
+                recommended={name: it for name, it in settings.items() if name in searched or it != before[name]},
+                gain=gain and (gain["value"], gain["low"], gain["high"]),
+                sentences=[*decided.get("trade", ()), *decided["reasons"], *decided.get("collect", ())],
+            )
+            store(coordinator, tuned)
+        sys.stdout.write(f"Stored beside group {self.group}, for the dashboard.\n")
+
+    def keep_refusal(self, source: ChurnSource, reasons: list[str]) -> None:
+        """The same if nothing is searched."""
+        if self.store:
+            self.keep(source, self.settings(source)[0], {"decision": "refused", "reasons": reasons}, ())
+
+    @contextmanager
+    def _coordinator(self, redis_url: str) -> Iterator[Coordinator]:
         from cobalance.coordinator.client import Coordinator
         from cobalance.coordinator.open import open_transport
 
@@ -117,7 +168,7 @@ class Today:
             raise UsageError("--redis-url needs --group NAME, whose settings are read there.")
         transport = open_transport(redis_url)
         try:
-            return Coordinator(transport, self.group, key_prefix=self.key_prefix).settings()
+            yield Coordinator(transport, self.group, key_prefix=self.key_prefix)
         finally:
             transport.close()
 
@@ -162,10 +213,10 @@ def tune(
     if seeds < 4 or not 0 < tolerance < 1:
         raise UsageError("Give at least 4 --seeds, and a --tolerance between 0 and 1.")
     check_file(out)
-    if group.group:
-        validate_name("group", group.group)
+    group.check()
     source = find(churn)
     if source.mismatches and not despite_mismatch:
+        group.keep_refusal(source, source.mismatches)
         return _refuse_the_churn(source)
     preferences, chosen, (today, unknown) = (
         wishes.preferences(source),
@@ -174,6 +225,8 @@ def tune(
     )
     name = group.group or source.group or "GROUP"
     if not chosen.axes:
+        why = [f"{setting} was not searched: {reason}." for setting, reason in chosen.left.items()]
+        group.keep_refusal(source, why)
         return _refuse_to_search(chosen.left)
     runs = Kept(out.with_name(f"{out.name}.runs"), source.churns)
     with _made(runs, source, None if in_process else spark):
@@ -192,6 +245,7 @@ def tune(
     written = as_json(found, churn=source.churn.table(), group=name, unknown=unknown, check=source.check)
     with writing(out):
         out.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    group.keep(source, today, written, [it.name for it in chosen.axes])
     if found.verdict.decision == "refused":
         return REFUSED  # the runs are kept, so they count if there are more seeds
     runs.file.unlink(missing_ok=True)

@@ -47,9 +47,9 @@ def damage(error: Exception, keys: Sequence[str], exchange: Exchange) -> Damaged
     if unreadable:
         name, field = unreadable.groups()
         return Damaged(_unreadable(keys[NAMES.index(name)], name, field))
-    if "WRONGTYPE" not in str(error) or len(keys) != len(NAMES):
+    if "WRONGTYPE" not in str(error) or len(keys) < len(NAMES):
         return None
-    foreign = _foreign(keys, exchange)
+    foreign = _foreign(keys[: len(NAMES)], exchange)
     return Damaged(_wrong_type(foreign)) if foreign else None
 
 

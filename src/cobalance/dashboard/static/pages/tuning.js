@@ -1,12 +1,12 @@
 // A group's settings beside what its journal says of them.
 
 import { changeSettings } from "../actions.js";
-import { element, keep, mark, say } from "../dom.js";
+import { element, keep, mark, say, sentences } from "../dom.js";
 import { here } from "../here.js";
 import { ask, follow, tell } from "../live.js";
 import { duration, moment, number } from "../words.js";
 
-const COLUMNS = ["Setting", "In force", "Default", "What the journal says"];
+const COLUMNS = ["Setting", "In force", "Recommended", "Default", "What the journal says"];
 const TITLES = {
   session_timeout_ms: ["Session timeout", "A member that is silent for longer counts as crashed."],
   heartbeat_interval_ms: ["Heartbeat interval", "How often a member renews its session."],
@@ -23,6 +23,7 @@ export function show(main) {
   const body = element("tbody");
   const since = element("p", { class: "sum" });
   const head = element("tr", {}, ...COLUMNS.map((name) => element("th", { scope: "col" }, name)));
+  const tuned = element("ul", { class: "plain tuned" });
   const commands = element("ol", { class: "commands" });
   let settings = [];
   const acting = changeSettings(() => settings.map((it) => [it.name, (TITLES[it.name] ?? [it.name])[0], shown(it.name, it.value)]));
@@ -39,6 +40,7 @@ export function show(main) {
       "section",
       { class: "card", "aria-labelledby": "better" },
       element("h2", { id: "better" }, "Which would be better?"),
+      tuned,
       element("p", {}, "From this group's own journal, timeouts are found by simulating the same life under others: each with an interval, beside what today's cost. The last command ends with the one that sets them. With ", element("code", {}, "pip install 'cobalance[spark]'"), ":"),
       commands,
     ),
@@ -55,6 +57,7 @@ export function show(main) {
       if (acting) acting.hidden = false;
       say(since, found.first_ms === null ? "The journal is empty." : `as the journal has it since ${moment(found.first_ms)}`);
       keep(body, found.settings, (it) => it.name, make, update);
+      sentences(tuned, decided(found.tuned));
       keep(commands, found.commands, (it) => it, (it) => element("li", {}, element("code", { tabindex: "0" }, it)), () => {});
     } catch (error) {
       tell(error.message, "problem");
@@ -62,6 +65,20 @@ export function show(main) {
       isAsking = false;
     }
   });
+}
+
+const DECISIONS = {
+  change: "A change is recommended",
+  keep: "To keep the settings is recommended",
+  refused: "Nothing is recommended",
+};
+
+// What was stored of the last tuning, in sentences.
+function decided(it) {
+  if (it === null) return ["No recommendation is stored. The last of these commands stores one."];
+  if (it.problem !== undefined) return [`The recommendation that is stored is unknown. ${it.problem} The last of these commands stores it anew.`];
+  const from = it.from_ms === null ? "not from this group's journal" : `from this group's journal, ${moment(it.from_ms)} to ${moment(it.to_ms)}`;
+  return [`${DECISIONS[it.decision]}: stored ${moment(it.at_ms)}, computed ${from}.`, ...it.sentences, ...(it.since ? [it.since] : [])];
 }
 
 function legend() {
@@ -77,6 +94,7 @@ function make(it) {
     {},
     element("th", { scope: "row" }, element("strong", {}, title), " ", element("code", {}, it.name), element("p", { class: "hint" }, what)),
     element("td", { "data-label": "In force" }),
+    element("td", { "data-label": "Recommended" }),
     element("td", { "data-label": "Default" }),
     element("td", { class: "wide" }, element("ul", { class: "plain" }), strip, element("p", { class: "advice" })),
   );
@@ -85,9 +103,11 @@ function make(it) {
 const shown = (name, value) => (typeof value === "string" ? value : name.endsWith("_ms") ? (value ? duration(value) : "0") : number(value));
 
 function update(row, it) {
-  const [, value, standard, said] = row.cells;
+  const [, value, better, standard, said] = row.cells;
   const [texts, strip, advice] = said.children;
   say(value, shown(it.name, it.value));
+  say(better, it.recommended === null ? null : shown(it.name, it.recommended));
+  mark(better, "class", it.recommended === null || it.recommended === it.value ? null : "own");
   say(standard, shown(it.name, it.default));
   mark(value, "class", it.value === it.default ? null : "own");
   const told = it.sentences.length ? it.sentences : it.observed_ms === null && it.name.endsWith("_ms") && it.name !== "idle_expiry_ms" ? ["Nothing yet."] : [];
