@@ -384,6 +384,13 @@ _ALL = (
         crashes_per_member_hour=0.5,
     ),
     Churn(
+        name="busy_machines",
+        summary="machines have so much to do that each process stands still for about a second, three times a minute",
+        pauses_per_member_hour=180,
+        pause_ms="lognormal:800:0.6",
+        crashes_per_member_hour=0.5,
+    ),
+    Churn(
         name="host_deaths",
         summary="machines with two processes each are gone without a word, and their processes come back elsewhere",
         host_deaths_per_hour=4,
