@@ -119,7 +119,7 @@ ACKS: tuple[Mutant, ...] = (
     partition(
         "close-without-the-last-acks",
         "core",
-        "        last = self._flush()\n",
+        "        last = self.last_acks()\n",
         "        last: Actions = NOTHING\n",
         "What was finished while a partition drained comes again to the next holder.",
         HISTORIES,

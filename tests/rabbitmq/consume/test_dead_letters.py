@@ -807,6 +807,16 @@ def test_no_ids_are_not_all_messages(
         assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["1"]
 
 
+@pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+def test_many_that_are_dropped_are_gone(queue_type: Any, here: Place) -> None:
+    """RabbitMQ's channel drops what it holds back of a quorum queue's acks when it is closed."""
+    with new_topic(here.amqp_url, 1, queue_type) as topic:
+        for _ in range(3):
+            here.publish(f"{topic.name}.dead", *range(130))
+            assert len(drop_dead_letters(here.amqp_url, topic.name, everything=True)) == 130
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == []
+
+
 def test_a_dead_letter_that_a_stream_does_not_take(amqp_url: str, caplog: pytest.LogCaptureFixture) -> None:
     """RabbitMQ 3 closes the connection over it. Its target is not silent, and what follows gets there."""
     name = unique("stream")

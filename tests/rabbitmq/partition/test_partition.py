@@ -230,6 +230,21 @@ def test_unfinished_messages_go_back_in_order_when_aborted(
     assert successor.work(27) == list(range(3, 30))
 
 
+def test_all_that_was_acknowledged_one_by_one_stays_away_when_the_channel_is_closed(
+    guarded: Queue, broker: BlockingChannel, members: Callable[..., Member]
+) -> None:
+    """RabbitMQ's channel holds back what a quorum queue has not caught up with, and drops that when it is closed."""
+    publish(broker, guarded, 302)
+    holder, successor = members(guarded, 1, prefetch=300, acks_ahead_at_close=True), members(guarded, 2)
+    holder.start()
+    first, *others, last = holder.take(300)
+    for delivery in others:
+        holder.partition.done(delivery)
+    assert holder.partition.abort().result(WAIT_S) == Progress(delivered=300, committed=298)
+    successor.start()
+    assert successor.work(4) == [int(first.body), int(last.body), 300, 301]
+
+
 def test_the_crash_of_a_holder_hands_over_in_order(
     guarded: Queue, broker: BlockingChannel, members: Callable[..., Member]
 ) -> None:

@@ -372,9 +372,17 @@ def _deal_with_each(
             channel.basic_ack(method.delivery_tag)
         elif failure is not None and not publishes:
             break
+    _await_acks(channel, queue, any_sent=publishes or count_settled > 0)
     if failure is not None:
         raise failure
     return count_settled
+
+
+def _await_acks(channel: BlockingChannel, queue: str, *, any_sent: bool) -> None:
+    """Before the channel is closed: a further consumer is answered when a quorum queue has applied them, see `unapplied.py`."""
+    if any_sent:
+        channel.basic_qos(prefetch_count=1)
+        channel.basic_consume(queue, lambda *_: None)
 
 
 def _arriving(channel: BlockingChannel, queue: str) -> Iterator[tuple[Any, Any, Any]]:

@@ -30,7 +30,7 @@ class Progress:
 
 @attrs.frozen
 class Flush:
-    """The frames to send now: every reject, then single acks, then one ack for everything up to a tag."""
+    """The frames to send now: every reject, then one ack for everything up to a tag, then single acks."""
 
     rejects: tuple[int, ...]
     ack: int | None

@@ -40,10 +40,10 @@ def prove_and_subscribe(
 
 
 def send_acks(channel: Channel, flush: Flush) -> None:
-    """Every reject, then single acks, then one ack for everything up to a tag."""
+    """Every reject, then one ack for everything up to a tag, then single acks."""
     for tag in flush.rejects:
         channel.basic_reject(tag, requeue=False)
-    for tag in flush.singles:
-        channel.basic_ack(tag)
     if flush.ack is not None:
         channel.basic_ack(flush.ack, multiple=True)
+    for tag in flush.singles:
+        channel.basic_ack(tag)

@@ -338,11 +338,15 @@ class PartitionCore(Opening):
         self._has_channel = False
         return (*closing, *self._finish(error))
 
+    def last_acks(self) -> Actions:
+        """What the next turn sends before it closes the channel."""
+        self.acks.ahead = self.acks.ahead or self._acks_ahead_at_close
+        return self._flush()
+
     def _close(self) -> Actions:
         if not self._has_channel:
             return self._finish(None)
-        self.acks.ahead = self.acks.ahead or self._acks_ahead_at_close
-        last = self._flush()
+        last = self.last_acks()
         self._step(Step.CLOSE)
         return (*last, *CLOSE_CHANNEL)
 

@@ -30,6 +30,7 @@ from cobalance.rabbitmq.partition.replies import Drafts, Reply
 from cobalance.rabbitmq.partition.returned import Returned
 from cobalance.rabbitmq.partition.standstill import Standstill
 from cobalance.rabbitmq.partition.states import PartitionEvent, PartitionState
+from cobalance.rabbitmq.partition.unapplied import Unapplied
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.containment import contained, failure_of, unreadable
 from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost, in_exclusive_use, unguarded
@@ -84,6 +85,7 @@ class PartitionConsumer:
         self._drafts = Drafts(self._lock, self._core.may_answer, self._check_reply)
         self._channel: Channel | None = None
         self._returned: Returned | None = None
+        self._unapplied: Unapplied | None = None
         self._lock_queue = LockQueue(connection, lock, holds=holds_lock) if lock is not None else None
         self._listens = False  # to the end of the connection
         self._forced = False
@@ -307,11 +309,18 @@ class PartitionConsumer:
 
     @contained
     def _turn(self) -> None:
-        returned = self._returned if self._core.closes_channel and not self._forced else None
-        if returned is not None and returned.may_lack_some:
-            returned.take_rest(self._core.acks.committed, self._turn)
-        else:
+        if not (self._core.closes_channel and self._has_to_wait()):
             self._handle(self._core.turn)
+
+    def _has_to_wait(self) -> bool:
+        """Whether the channel is not to be closed yet. Then another turn follows."""
+        if self._returned is None or self._unapplied is None or self._forced:
+            return False
+        if self._returned.may_lack_some:
+            self._returned.take_rest(self._core.acks.committed, self._turn)
+            return True
+        self._handle(self._core.last_acks)
+        return self._unapplied.wait(self._turn)
 
     @contained
     def _fired(self, timer: Timer) -> None:
@@ -413,6 +422,7 @@ class PartitionConsumer:
                 call_later = self._connection.call_later
                 given = self._prefetch, tag, self._message, call_later
                 self._returned = Returned(self._channel, self.queue.name, *given)
+                self._unapplied = Unapplied(self._channel, self.queue.name, tag, self.consume_arguments, call_later)
                 calls = call_later, self._arrived, self._stands_still
                 Standstill(self._channel, self.queue.name, *calls).look_later()
             prove_and_subscribe(
@@ -425,6 +435,8 @@ class PartitionConsumer:
     def _send_acks(self, flush: Flush) -> None:
         if self._channel is not None and self._channel.is_open:  # else its end is about to be reported
             send_acks(self._channel, flush)
+            if self._unapplied is not None:
+                self._unapplied.note(flush)
 
     def _close_channel(self, _: act.CloseChannel) -> None:
         if self._channel is not None and not (self._channel.is_closing or self._channel.is_closed):
