@@ -25,6 +25,7 @@ from cobalance.errors import Fenced, GroupFailed, MembershipError, NotHeld, Topi
 from cobalance.group.instance_file import InstanceFile
 from cobalance.group.tenure import Tenure
 from cobalance.settings import GroupSettings, MemberSettings
+from cobalance.threads.portal import EventLoopThread
 
 pytestmark = pytest.mark.both_loops
 
@@ -318,6 +319,24 @@ def make_blocking() -> Callable[..., BlockingGroup]:
         "member": QUICK,
     }
     return lambda **more: BlockingGroup("g", NAMES, **(options | more))
+
+
+@pytest.mark.parametrize("moment", ["__enter__", "begin"])
+def test_a_signal_handler_may_stop_what_is_just_beginning(
+    make_blocking: Callable[..., BlockingGroup], monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """In the thread that starts it, which hears of it by MembershipError."""
+    group, call = make_blocking(), getattr(EventLoopThread, moment)
+
+    def interrupted(*args: Any) -> Any:
+        result = call(*args)
+        monkeypatch.undo()
+        group.stop()  # as a handler would
+        return result
+
+    monkeypatch.setattr(EventLoopThread, moment, interrupted)
+    with pytest.raises(MembershipError):
+        group.start()
 
 
 def test_each_thread_that_stops_it_waits_for_the_end(make_blocking: Callable[..., BlockingGroup]) -> None:

@@ -91,7 +91,7 @@ class BlockingMembership:
         self._event_loop = EventLoopThread()
         self._opening = threading.RLock()  # a signal handler may call stop() in the thread that starts
         self._stay: AbstractContextManager[Group]
-        self._entered = self._started = False
+        self._entered = self._starting = self._started = self._unwanted = False
 
     def start(self) -> None:
         """Enters the group, from any thread. For programs that leave it elsewhere, with :meth:`stop`; one that exits
@@ -104,15 +104,19 @@ class BlockingMembership:
         """
         with exits_as_raised(), ExitStack() as stack:
             with self._opening:
+                self._starting = True
                 self._open(stack)
                 entering = self._event_loop.begin(self._group.start)
                 self._started = True
+            if self._unwanted:
+                self._event_loop.begin(self._group.stop)
             ended(entering).result()
             stack.pop_all()
 
     def stop(self) -> None:
         """Drains everything, hands it over, and ends what :meth:`start` began, or is beginning. Any thread; of several,
-        each waits for the end. Does nothing if there is nothing to end.
+        each waits for the end, but not a signal handler that interrupts :meth:`start` early: that ends then. Does
+        nothing if there is nothing to end.
 
         Raises:
             UsageError: called by work or a callback, for which it would wait; or in a fork of the process that called
@@ -125,6 +129,7 @@ class BlockingMembership:
         self._group.refuse_in_own_thread()
         with self._opening:
             started = self._started
+            self._unwanted = self._starting and not started  # in a signal handler, or no thread comes in here meanwhile
         if started:
             with exits_as_raised(), self._event_loop.ending(cancel=False):
                 self._event_loop.call(self._group.stop)
