@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future
 from typing import Any
 
+import pytest
+from tests.consumers import bodies_in, new_topic
+from tests.faults.rabbitmq_servers import Leader
+
+from cobalance.errors import PublishFailed
+from cobalance.rabbitmq import Publisher
 from cobalance.rabbitmq.publish.confirms import UnconfirmedMessage
 from cobalance.rabbitmq.publish.overdue import Overdue
+from cobalance.servers import OwnRabbitMQ
 
 WITHIN_S = 30
 
@@ -56,3 +64,74 @@ def test_what_is_settled_is_not_kept() -> None:
     assert len(patience._begun) == 1
     assert withdrawn.all.wait(WITHIN_S)
     assert [name for name, _ in withdrawn.messages] == ["kept"]
+
+
+def impatient(publisher: Publisher) -> Publisher:
+    """Its messages have little time; flushing and closing have what they need on a busy machine."""
+    publisher._channel._timeout_ms = 200
+    return publisher
+
+
+def test_what_no_call_waits_for_fails_in_time(private_rabbitmq: OwnRabbitMQ) -> None:
+    """Its queue confirms nothing, as without a majority. It is reported once, and a confirm that comes later changes nothing."""
+    url, told = private_rabbitmq.url, list[Future[int]]()
+    with new_topic(url, queue_type="quorum") as topic, Publisher(url, topic) as publisher:
+        with Leader(private_rabbitmq, topic.queue_names[0]).silent():
+            seen, *_ = futures = [impatient(publisher).publish("a", b"early", wait=False) for _ in range(3)]
+            for future in futures:
+                future.add_done_callback(told.append)
+            failure = seen.exception(WITHIN_S)
+            assert isinstance(failure, PublishFailed)
+            assert failure.outcome == "unknown"
+            assert "no confirm came in time" in str(failure)
+            with pytest.raises(PublishFailed, match=r"2 messages failed .* no confirm came in time"):
+                publisher.flush()
+            assert publisher.flush()
+            assert told == futures
+        publisher._channel._timeout_ms = 1_000 * WITHIN_S
+        assert publisher.publish("a", b"late").result() == 0  # confirmed behind the others
+        assert seen.exception() is failure
+
+
+def test_what_waits_for_a_blocking_broker_fails_in_time(amqp_url: str) -> None:
+    """So does what callbacks publish meanwhile: each has its whole time, and none of it is sent later."""
+    told: list[Future[int]] = []
+    all_told = threading.Event()
+
+    def publish_on(future: Future[int]) -> None:
+        told.append(future)
+        if len(told) < 3:
+            publisher.publish("a", b"x", wait=False).add_done_callback(publish_on)
+        else:
+            all_told.set()
+
+    with new_topic(amqp_url) as topic, Publisher(amqp_url, topic, window=1) as publisher:
+        block(publisher, True)
+        since = time.monotonic()
+        impatient(publisher).publish("a", b"x", wait=False).add_done_callback(publish_on)
+        assert all_told.wait(WITHIN_S)
+        assert time.monotonic() - since >= 3 * 0.2
+        failures = [it.exception() for it in told]
+        assert all(isinstance(it, PublishFailed) and it.outcome == "not_executed" for it in failures)
+        assert all("blocks publishers" in str(it) for it in failures)
+        block(publisher, False)
+        publisher._channel._timeout_ms = 1_000 * WITHIN_S
+        publisher.publish("a", b"y")
+        assert bodies_in(amqp_url, topic.queue_names[0]) == ["y"]
+
+
+def test_timeouts_go_on_after_another_connection_was_made(amqp_url: str) -> None:
+    """The first one took its timers along."""
+    with new_topic(amqp_url) as topic, Publisher(amqp_url, topic) as publisher:
+        publisher.publish("a", b"x", wait=False).result(WITHIN_S)
+        publisher._channel.connection.close()
+        publisher._channel.open(1_000 * WITHIN_S)
+        block(publisher, True)
+        late = impatient(publisher).publish("a", b"z", wait=False)
+        assert isinstance(late.exception(WITHIN_S), PublishFailed)
+
+
+def block(publisher: Publisher, blocked: bool) -> None:
+    """As if RabbitMQ were short of memory, or no longer."""
+    connection = publisher._channel.connection
+    connection.submit(lambda: connection._set_blocked(blocked))

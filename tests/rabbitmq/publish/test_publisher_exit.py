@@ -27,6 +27,7 @@ for number in range(int(sys.argv[3])):
 NEVER_ENTERED, ENTERED = "", "publisher.__enter__()"
 AT_EXIT = "import atexit; atexit.register(lambda: publisher.publish('a', 'last'))"
 BLOCKED = "publisher.__enter__(); publisher._channel._connection.blocked = True"
+HELD_UP = "import threading; publisher.__enter__(); publisher._channel._connection.submit(threading.Event().wait)"
 
 
 def run(url: str, topic: str, begin: str, count: int, timeout_ms: int = 30_000) -> str:
@@ -52,9 +53,13 @@ def test_what_ends_later_may_still_publish(amqp_url: str) -> None:
 
 
 def test_what_cannot_be_sent_before_the_program_ends_is_said(amqp_url: str) -> None:
-    """RabbitMQ accepts nothing for longer than the timeout."""
+    """RabbitMQ accepts nothing for longer than the timeout; or a callback holds up the thread that would send it."""
     with new_topic(amqp_url) as topic:
         said = run(amqp_url, topic.name, BLOCKED, 5, timeout_ms=3_000)  # which connecting may take on a busy machine
+        assert "5 messages failed" in said
+        assert "blocks publishers" in said
+        assert "was not closed" not in said
+        said = run(amqp_url, topic.name, HELD_UP, 5, timeout_ms=3_000)
     assert f"the publisher of topic {topic.name} was not closed" in said
     assert "5 messages" in said
 

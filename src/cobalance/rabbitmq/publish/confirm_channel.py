@@ -40,6 +40,12 @@ logger = logging.getLogger("cobalance.rabbitmq")
 BACKOFF_S = Backoff(0.05, 2.0)
 """Pauses between attempts to restore a lost connection."""
 
+TOGETHER_MS = 50.0
+"""Messages that time out within this are ended together."""
+
+LATE_MS = 500
+"""By how much a message may end later than its time is up, unless a callback holds up the publisher's thread."""
+
 NO_ANSWER = "no answer in time"
 NACKED = "it answered with a nack: one of the queues was full, or failed, and others may have it"
 
@@ -77,6 +83,7 @@ class ConfirmChannel:
         self._looking = False
         self._opening: set[Lane] = set()  # those that are not open yet, or not again
         self._timeout_ms = 30_000
+        self._is_timed = False  # whether a timer will look for messages that have timed out
 
     @property
     def topic(self) -> Topic:
@@ -229,6 +236,7 @@ class ConfirmChannel:
             PublishFailed: the connection is gone.
         """
         message.partition = message.route(self.topic)
+        message.due = time.monotonic() + self._timeout_ms / 1000
         self.window.line.append(message)
         if not self._connection.submit(self._let_in):
             message.watched = message.withdrawn = True
@@ -253,10 +261,13 @@ class ConfirmChannel:
             self._finish(message, self._why_late(message))
 
     def wait_until_quiet(self, timeout_ms: int) -> bool:
-        """Waits until everything sent so far is settled; False on timeout. Blocks."""
+        """Waits until everything sent so far is settled; False on timeout. Blocks.
+
+        The messages' own timeout ends them first, unless the publisher's thread is held up.
+        """
         self._check_process()
         self._connection.submit(self._let_in)  # an interrupted call may have left its message in the line
-        return not self.window.wait_until_settled(timeout_ms / 1000)
+        return not self.window.wait_until_settled((timeout_ms + LATE_MS) / 1000)
 
     def close(self) -> None:
         """Closes the connection; the outcome of unconfirmed messages stays unknown. Blocks."""
@@ -292,7 +303,7 @@ class ConfirmChannel:
         if self.is_copy:
             return
         self._connection.submit(self._let_in)
-        lost = self.window.wait_until_settled(self._timeout_ms / 1000)  # of what others publish meanwhile, none
+        lost = self.window.wait_until_settled((self._timeout_ms + LATE_MS) / 1000)  # of those published meanwhile, none
         failure = self.failures.take()
         if lost:
             logger.error(
@@ -317,6 +328,7 @@ class ConfirmChannel:
                 opened.set_result(None)
                 self._let_in()  # an interrupted call may have left its message in the line
 
+        self._is_timed = False  # timers end with their connection
         self._connection.add_end_listener(ended)
         if opened.done():  # The connection is already gone.
             return
@@ -390,8 +402,24 @@ class ConfirmChannel:
         self._write_held()
 
     def _let_in(self) -> None:
+        if self.window.line and not self._is_timed:
+            self._is_timed = True
+            self._end_late_from(self.window.line[0].due)
         for message in self.window.let_in():
             self._write(message)
+
+    def _end_late(self) -> None:
+        """Ends what has timed out, in order, unless a call waits for it and does that; looks again when the next one would."""
+        now = time.monotonic()
+        for message in sorted(self.window.unwatched(), key=lambda it: it.due):
+            if message.due > now:
+                self._end_late_from(message.due)
+                return
+            self._settle(message, self._why_late(message))
+        self._is_timed = False
+
+    def _end_late_from(self, due: float) -> None:
+        self._connection.call_later(max(TOGETHER_MS, _ms_until(due)), self._end_late)
 
     def _write(self, message: UnconfirmedMessage) -> None:
         if message.settled:

@@ -33,6 +33,8 @@ class UnconfirmedMessage:
     """Its partition in the layout known last."""
     routing_key: str = ""
     """What it was sent under last."""
+    due: float = 0.0
+    """When it fails if it is not confirmed by then, on the monotonic clock."""
     number: int = 0
     """Its place in the order in which messages were sent."""
     written: bool = False

@@ -1,4 +1,4 @@
-"""Ends what has timed out: messages without a confirm, and waits for room.
+"""Ends what tasks publish and has timed out: messages without a confirm, and waits for room.
 
 All have the same timeout, so one thread watches the oldest: a timer for each would cost more than sending it.
 """

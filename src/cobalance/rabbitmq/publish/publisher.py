@@ -131,9 +131,9 @@ class Publisher(_Publishing):
         Without a key (None) it goes to any partition; with `partition`, to that one. `Properties` lists AMQP's other
         properties of a message, such as `message_id`, `content_type` or `reply_to`.
 
-        The future's result is the partition; it cannot be cancelled. Its callbacks run on the publisher's own thread, so
-        they hold it up, and must not wait for it. They may publish on with `wait=False`: what has no room in the window
-        yet is sent when it has.
+        The future's result is the partition; it fails after `timeout_ms` without a confirm, and cannot be cancelled. Its
+        callbacks run on the publisher's own thread, so they hold it up, and must not wait for it. They may publish on
+        with `wait=False`: what has no room in the window yet is sent when it has.
 
         Raises:
             PublishFailed: raised here or by the future. The broker may have the message (`outcome` "unknown") or does
@@ -188,7 +188,10 @@ class Publisher(_Publishing):
         return message.outcome
 
     def flush(self) -> bool:
-        """Waits until the outcome of everything published is known; False on timeout. Not in a future's callback.
+        """Waits until the outcome of everything published is known. Not in a future's callback.
+
+        What is not confirmed in time has failed. So False, for a timeout, says that a callback holds up the
+        publisher's thread.
 
         Raises PublishFailed, or logs it, as `unseen_failures` says, if messages have failed that no call waited for and
         whose futures nobody has checked.

@@ -52,6 +52,11 @@ class Window:
 
     # The rest is for the publisher's thread, and for the one that ends what is overdue.
 
+    def unwatched(self) -> list[UnconfirmedMessage]:
+        """Those whose outcome no call waits for, nor for room for them."""
+        messages = [*self.line.copy(), *self._unsettled.copy()]
+        return [it for it in messages if not (it.watched or it.settled or (it.entry is not None and not it.is_inside))]
+
     def let_in(self, *, all_of_them: bool = False) -> Iterator[UnconfirmedMessage]:
         """Lets in and yields those for which there is room, and those that were given up; or all, if none is sent."""
         while self.line and (all_of_them or self.line[0].withdrawn or not self.is_full):
