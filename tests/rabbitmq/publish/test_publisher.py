@@ -267,6 +267,22 @@ def test_an_unconfirmed_message_is_unknown(amqp_url: str, topic: Topic) -> None:
     assert raised.value.outcome == "unknown"
 
 
+def test_a_message_whose_publisher_was_closed_is_unknown(amqp_url: str, topic: Topic) -> None:
+    """The failure says why, as it does if nothing was sent."""
+    publisher = Publisher(amqp_url, topic, unseen_failures="log")
+    publisher._channel._confirmed = lambda *_: None  # type: ignore[method-assign]
+    with publisher:
+        sent = publisher.publish("a", b"x", wait=False)
+        receive(publisher, spec.Connection.Blocked("low on memory"))
+        held = publisher.publish("a", b"y", wait=False)
+        publisher._timeout_ms = 100
+    for future, outcome in ((sent, "unknown"), (held, "not_executed")):
+        failure = future.exception(WAIT_S)
+        assert isinstance(failure, PublishFailed)
+        assert failure.outcome == outcome
+        assert ": its publisher was closed." in str(failure)
+
+
 def test_a_blocking_broker_makes_publishers_wait(amqp_url: str, topic: Topic) -> None:
     """Nothing is sent while it blocks; waiting messages are sent in order afterwards."""
     with Publisher(amqp_url, topic) as publisher:

@@ -528,6 +528,8 @@ class ConfirmChannel:
         lane.confirms.returned(properties.cluster_id or properties.message_id or "", why)
 
     def _lost(self, reason: str) -> None:
+        if self._closed:
+            reason = "its publisher was closed"
         lanes, self._lanes = self._lanes, []
         self._looking, self._opening = False, set()
         held, self._held = self._held, deque()
