@@ -690,7 +690,7 @@ def test_callbacks_cannot_wait(amqp_url: str, topic: Topic) -> None:
     refused: dict[str, Exception] = {}
 
     def try_all(_: Future[int]) -> None:
-        for call in (lambda: publisher.publish("a", b"y"), publisher.flush, publisher.close):
+        for call in (lambda: publisher.publish("a", b"y"), publisher.flush, publisher.close, publisher.__enter__):
             try:
                 call()
             except UsageError as error:
@@ -708,7 +708,7 @@ def test_callbacks_cannot_wait(amqp_url: str, topic: Topic) -> None:
         future.add_done_callback(try_all)
         receive(publisher, spec.Connection.Unblocked())
         publisher.publish("a", b"z")  # goes on
-        assert refused.keys() == {"publish", "flush", "close"}
+        assert refused.keys() == {"publish", "flush", "close", "with"}
         assert "wait=False" in str(refused["publish"])
         receive(publisher, spec.Connection.Blocked("low on memory"))
         publisher.publish("a", b"lost", wait=False).add_done_callback(publish_on)

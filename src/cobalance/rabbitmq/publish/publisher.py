@@ -102,6 +102,7 @@ class Publisher(_Publishing):
         self._unseen_failures: Unseen = unseen_failures
 
     def __enter__(self) -> Self:
+        self._channel.check_may_wait("with", "enter it in another thread")
         try:
             self._channel.allow()
             self._channel.open(self._timeout_ms)
