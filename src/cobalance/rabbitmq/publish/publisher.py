@@ -139,7 +139,11 @@ class Publisher(_Publishing):
         Raises:
             PublishFailed: raised here or by the future. The broker may have the message (`outcome` "unknown") or does
                 not ("not_executed").
-            UsageError: AMQP cannot hold the message; or a future's callback would wait.
+            UsageError: AMQP cannot hold the message; the partition does not exist; the publisher is closed, or was
+                entered before a fork; or a future's callback would wait.
+            Unreachable, AuthenticationRefused, VirtualHostMissing, NotRabbitMQ: it had to connect, and could not.
+            TopicMissing, TopicMismatch, QueueMissing: it had to connect, and found no such topic, or another
+                one of that name.
         """
         if self._meter is None:
             return self._publish(key, body, headers, properties, partition=partition, persistent=persistent, wait=wait)
