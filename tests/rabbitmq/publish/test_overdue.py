@@ -15,6 +15,7 @@ from cobalance.errors import PublishFailed
 from cobalance.rabbitmq import Publisher
 from cobalance.rabbitmq.publish.confirms import UnconfirmedMessage
 from cobalance.rabbitmq.publish.overdue import Overdue
+from cobalance.rabbitmq.publish.window import Window
 from cobalance.servers import OwnRabbitMQ
 
 WITHIN_S = 30
@@ -129,6 +130,22 @@ def test_timeouts_go_on_after_another_connection_was_made(amqp_url: str) -> None
         block(publisher, True)
         late = impatient(publisher).publish("a", b"z", wait=False)
         assert isinstance(late.exception(WITHIN_S), PublishFailed)
+
+
+def test_a_call_that_waits_for_room_ends_its_message_itself() -> None:
+    """It raises what the future would otherwise tell; from there on the message is like others that no call waits for."""
+    window = Window(1)
+    inside, outside, awaited = message("1"), message("2"), message("3")
+    inside.watched = outside.watched = False
+    window.line.extend([inside, outside, awaited])
+    assert list(window.let_in()) == [inside]
+    assert window.unwatched() == [outside, inside]
+    assert not window.wait_for_room(outside, 0)
+    assert window.unwatched() == [inside]
+    window.leave(inside)
+    window.settled(inside)
+    assert list(window.let_in()) == [outside]
+    assert window.unwatched() == [outside]
 
 
 def block(publisher: Publisher, blocked: bool) -> None:
