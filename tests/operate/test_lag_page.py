@@ -18,6 +18,7 @@ from tests.consumers import Place, until
 from tests.faults.proxy import proxy_to
 from tests.names import unique
 from tests.operate.described import group
+from tests.streams import new_stream
 
 from cobalance import Delivery, Group, GroupAdmin, Topic
 from cobalance.description import Backlog
@@ -74,6 +75,31 @@ async def test_a_number_while_all_of_it_is_known(here: Place, topic: Topic) -> N
         here.publish(topic, 4, 5)
         await until(lambda: ask(port, here.group)[1]["lag"] == 2)
         assert ask(port, here.group)[1]["oldest_ms"] is None
+
+
+async def test_a_stream_that_was_made_anew_is_no_0(redis_url: str, amqp_url: str) -> None:
+    """What was committed in the one before says nothing of it. All that counts work says that it does not know, and why."""
+    name, said = unique("anew"), list[str]()
+    with new_stream(amqp_url, 6) as stream, serving(redis_url, amqp_url) as port:
+        async with Group(name, [stream.name], redis_url=redis_url) as member:
+            await member.wait_held(stream.name)
+            await member.commit(stream.name, 5)
+        assert await until(lambda: ask(port, name)[1]["lag"] == 0)
+        stream.make_anew()
+        stream.append(4)
+        with GroupAdmin(redis_url, amqp_url=amqp_url) as admin:
+            found = await anyio.to_thread.run_sync(lambda: admin.snapshot(name, on_unknown=said.append))
+            doctor = await anyio.to_thread.run_sync(admin.examine, name)
+            why = await anyio.to_thread.run_sync(admin.explain, name, stream.name)
+        status, told = await until(lambda: it if (it := ask(port, name))[1]["lag"] != 0 else None)
+    (row,) = found.resources
+    assert (row.backlog.lag, row.backlog.log_end_offset, row.verdict, found.verdict) == (None, 3, None, None)
+    assert (status, told["lag"], told["unknown_lag_partitions"]) == (503, None, 1)
+    (error,) = [it for it in doctor if (it.subject, it.check) == (name, "streams")]
+    assert (error.level, f"{stream.name} ends before its committed offset" in error.message) == ("error", True)
+    assert f"cobalance group reset-offsets {name} --resource {stream.name}" in (error.advice or "")
+    assert [it for it in why if "is unknown: the stream ends before" in it]
+    assert [f"LAG of {stream.name} is unknown: it ends before" in it for it in said] == [True]
 
 
 async def test_a_broker_that_is_away_is_no_0(here: Place, topic: Topic) -> None:

@@ -27,6 +27,15 @@ WITHIN_MS = 20_000
 
 OnUnknown = Callable[[str], object]
 
+ENDS_BEFORE = "ends before its committed offset: it was deleted and made anew, or RabbitMQ lost its end"
+
+
+def ends_before(committed: int | None, offset: int | None) -> bool:
+    """Whether a stream's last message, at `offset`, is older than the last one processed. That one was not of this stream,
+    so nothing is known of what is left of it. Of one that is empty, nothing is.
+    """
+    return committed is not None and offset is not None and 0 <= offset < committed
+
 
 @attrs.frozen(kw_only=True)
 class Backlogs:
@@ -81,6 +90,7 @@ class Broker:
         found = {
             row.name: _backlog(row, ends.of(row.name), sent[row.name], counts.get(row.name)) for row in group.resources
         }
+        _say_what_ends_before(group, found, on_unknown)
         return Backlogs(by_resource=found, server=ends.server)
 
     def _ask_management(self, unknown: list[str], on_unknown: OnUnknown, timeout_ms: int) -> Mapping[str, int]:
@@ -136,6 +146,17 @@ def _say_who_waits(
         )
 
 
+def _say_what_ends_before(group: GroupDescription, found: Mapping[str, Backlog], on_unknown: OnUnknown) -> None:
+    names = [it.name for it in group.resources if ends_before(it.committed, found[it.name].log_end_offset)]
+    for name in names[:MOST_NAMED]:
+        on_unknown(f"LAG of {name} is unknown: it {ENDS_BEFORE}. Say where to go on: {go_on_at(group.name, name)}")
+
+
+def go_on_at(group: str, stream: str) -> str:
+    """The command that says where to go on in a stream that is not the one that was read."""
+    return f"cobalance group reset-offsets {group} --resource {stream} --to-earliest --execute"
+
+
 # -- the ends of queues and streams --------------------------------------------------------------------------------------
 
 
@@ -151,12 +172,12 @@ class End:
     """Offset of a stream's last message; -1 if it is empty."""
 
     def lag(self, committed: int | None, in_flight: int | None) -> int | None:
-        """The remaining work. Unknown for a stream without a committed offset, and for a queue whose messages in flight
-        are unknown.
+        """The remaining work. Unknown for a stream without a committed offset, or with one that is not of this stream,
+        and for a queue whose messages in flight are unknown.
         """
         if self.offset is None:
             return None if self.ready is None or in_flight is None else self.ready + in_flight
-        return None if committed is None else max(0, self.offset - committed)
+        return None if committed is None or ends_before(committed, self.offset) else max(0, self.offset - committed)
 
 
 _UNKNOWN = End()

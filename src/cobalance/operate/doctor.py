@@ -16,6 +16,7 @@ from cobalance.coordinator.keys import group_keys
 from cobalance.coordinator.transport import Listing
 from cobalance.errors import CobalanceError, UnknownGroup, Unreachable, counted
 from cobalance.journal import Journal, JournalEntry
+from cobalance.operate.backlog import ENDS_BEFORE, ends_before, go_on_at
 from cobalance.operate.group_snapshot import read_snapshot
 from cobalance.rabbitmq.model.queues import Guard
 from cobalance.rabbitmq.topics.broker import queue_states
@@ -194,6 +195,7 @@ class Doctor:
         yield _heartbeats(group, newest)
         yield _overrun(group, newest)
         yield from _partitions(group)
+        yield from _streams(group)
         seen = self._look_at_queues(group)
         if not group.offsets_known and _may_have_offsets(group, seen):
             yield _group(
@@ -367,6 +369,12 @@ def _partitions(group: GroupDescription) -> Iterator[Finding]:
         yield _group(group, "partitions", "warning", f"no member names {', '.join(unnamed)}", "start one that does")
     if not halted and not unnamed:
         yield _group(group, "partitions", "ok", f"{counted(len(group.resources), 'partition')}, none halted")
+
+
+def _streams(group: GroupDescription) -> Iterator[Finding]:
+    others = [it.name for it in group.resources if ends_before(it.committed, it.backlog.log_end_offset)]
+    for name in others:
+        yield _group(group, "streams", "error", f"stream {name} {ENDS_BEFORE}", go_on_at(group.name, name))
 
 
 def _number(version: str) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from cobalance.errors import UsageError, counted
+from cobalance.operate.backlog import ENDS_BEFORE, ends_before
 from cobalance.operate.wording import Wording, duration
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ class Explanation:
             flight = f", {backlog.in_flight} of them in flight" if backlog.in_flight else ""
             oldest = f", the oldest for {duration(backlog.oldest_ms)}" if backlog.oldest_ms is not None else ""
             yield f"{counted(backlog.lag, 'message is', 'messages are')} left to do{flight}{oldest}."
+        elif ends_before(it.committed, backlog.log_end_offset):
+            yield f"How much is left to do is unknown: the stream {ENDS_BEFORE}."
         told = {
             "WARN": "They are worked, but more come than are done; or they wait for a move.",
             "STALL": "Nothing of that gets done.",
