@@ -32,7 +32,7 @@ from cobalance.operate.doctor import (
     _stale,
 )
 from cobalance.rabbitmq.model.topic import QueueType
-from cobalance.rabbitmq.topics.broker import queue_states
+from cobalance.rabbitmq.topics.broker import create_topic, queue_states
 from cobalance.servers.ports import free_port
 
 
@@ -77,7 +77,44 @@ async def test_whose_offsets_may_be_lost(
         async with ConsumerGroup(name, topic, lambda _: None, amqp_url=amqp_url, redis_url=redis_url) as group:
             await group.wait_held(*topic.queue_names)
             found = by_check(await anyio.to_thread.run_sync(admin.examine, name))
+            with GroupAdmin(redis_url, amqp_url=f"amqp://127.0.0.1:{free_port()}") as elsewhere:
+                away = by_check(await anyio.to_thread.run_sync(elsewhere.examine, name))
     assert ((name, "offsets") in found) == may_have_lost
+    assert (name, "members") in away
+    assert (name, "offsets") not in away  # nobody knows what these queues are
+
+
+@pytest.mark.anyio
+async def test_queues_that_are_gone(redis_url: str, amqp_url: str) -> None:
+    """One or all of them, while they are worked; one, while nobody is there. They have lost no offsets."""
+    here, found = Place(amqp_url, redis_url), list[dict[tuple[str, str], Finding]]()
+    with new_topic(amqp_url, 2, "quorum") as topic, GroupAdmin(redis_url, amqp_url=amqp_url) as admin:
+        one, other = topic.queue_names
+
+        async def look() -> None:
+            found.append(by_check(await anyio.to_thread.run_sync(admin.examine, here.group)))
+
+        with channel(amqp_url) as it:
+            async with here.member(topic, lambda _: None) as worker:
+                await worker.wait_held(one, other)
+                it.queue_delete(one)
+                await look()
+                it.queue_delete(other)
+                await look()
+            it.queue_declare(other, durable=True, arguments=topic.queues[1].declaration)
+            await look()
+        create_topic(amqp_url, topic)
+        await look()
+    here.close()
+    told = [it.get((here.group, "queues")) for it in found]
+    assert [(it.level, it.message) for it in told if it] == [
+        ("error", f"there is no queue {one}"),
+        ("error", f"there is no queue {one}, {other}"),
+        ("error", f"there is no queue {one}"),
+    ]
+    assert told[-1] is None
+    assert f"cobalance topic create {topic.name} --partitions N" in ((told[0] and told[0].advice) or "")
+    assert not [it for it in found if (here.group, "offsets") in it]
 
 
 @pytest.mark.anyio
@@ -194,7 +231,7 @@ def test_servers_that_cannot_be_reached() -> None:
 
 
 @pytest.mark.anyio
-async def test_groups_without_queues(redis_url: str) -> None:
+async def test_groups_without_queues(redis_url: str, amqp_url: str) -> None:
     """Folders need no RabbitMQ, so that it is away is nothing that is wrong."""
     name = unique("folders")
     async with Group(name, ["films"], redis_url=redis_url) as group:
@@ -203,6 +240,10 @@ async def test_groups_without_queues(redis_url: str) -> None:
         outcome = await anyio.to_thread.run_sync(lambda: cobalance("doctor", name, environment=urls))
         assert (outcome.code, "RabbitMQ" in outcome.out) == (0, False)
         assert f"{name}: members: Stable, 1 member" in outcome.out
+        assert f"{name}: offsets" not in outcome.out
+        with GroupAdmin(redis_url, amqp_url=amqp_url) as admin:  # where nothing is called films
+            there = by_check(await anyio.to_thread.run_sync(admin.examine, name))
+            assert {it.level for (subject, _), it in there.items() if subject == name} <= {"ok", "unknown"}
         with GroupAdmin(redis_url, amqp_url=None) as admin:
             assert await anyio.to_thread.run_sync(admin.lag, name) == {"films": None}
             assert (await anyio.to_thread.run_sync(admin.snapshot, name)).resources[0].backlog.lag is None

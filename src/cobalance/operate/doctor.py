@@ -16,9 +16,11 @@ from cobalance.coordinator.keys import group_keys
 from cobalance.coordinator.transport import Listing
 from cobalance.errors import CobalanceError, UnknownGroup, Unreachable, counted
 from cobalance.journal import Journal, JournalEntry
-from cobalance.operate.backlog import ENDS_BEFORE, ends_before, go_on_at
+from cobalance.names import split_resource
+from cobalance.operate.backlog import ENDS_BEFORE, WITHIN_MS, ends_before, go_on_at
 from cobalance.operate.group_snapshot import read_snapshot
 from cobalance.rabbitmq.model.queues import Guard
+from cobalance.rabbitmq.topics.admin import creation
 from cobalance.rabbitmq.topics.broker import queue_states
 from cobalance.rabbitmq.topics.management import connection_names
 from cobalance.rabbitmq.topics.permissions import SeenQueues, look_at_queues, missing_for_wills
@@ -196,15 +198,11 @@ class Doctor:
         yield _overrun(group, newest)
         yield from _partitions(group)
         yield from _streams(group)
+        yield from self._missing_queues(group, newest)
         seen = self._look_at_queues(group)
         if not group.offsets_known and _may_have_offsets(group, seen):
-            yield _group(
-                group,
-                "offsets",
-                "warning",
-                "committed offsets may have been lost with Redis's data",
-                f"check where its streams stand, then: cobalance group trust-offsets {name}",
-            )
+            advice = f"check where its streams stand, then: cobalance group trust-offsets {name}"
+            yield _group(group, "offsets", "warning", "committed offsets may have been lost with Redis's data", advice)
         yield from _guards(group, seen)
 
     def _newest(self, name: str) -> Sequence[JournalEntry]:
@@ -216,18 +214,34 @@ class Doctor:
                 del entries[:ENTRIES_LOOKED_AT]
         return entries[-ENTRIES_LOOKED_AT:]
 
+    def _missing_queues(self, group: GroupDescription, newest: Sequence[JournalEntry]) -> Iterator[Finding]:
+        broker, unheard = self.broker, [it.name for it in group.resources if not it.backlog.is_at_rabbitmq]
+        if broker is None or any(it.problem for it in group.servers) or not (unheard and _has_queues(group, newest)):
+            return
+        states = queue_states(broker.amqp_url, unheard, timeout_ms=TIMEOUT_MS, within_ms=WITHIN_MS)
+        gone = [name for name, it in states.by_queue.items() if it is None]
+        if gone:
+            ways = {creation(topic) for name in gone if (topic := split_resource(name)[0])}
+            advice = (
+                f"create it again as it was{': ' if ways else ''}{', '.join(sorted(ways))}; or let no member name it"
+            )
+            yield _group(group, "queues", "error", f"there is no queue {', '.join(gone)}", advice)
+
     def _look_at_queues(self, group: GroupDescription) -> SeenQueues:
         names = [it.name for it in group.resources if it.backlog.is_at_rabbitmq][:QUEUES_LOOKED_AT]
         return look_at_queues(self.broker.amqp_url, names) if self.broker is not None and names else SeenQueues([], {})
 
 
+def _has_queues(group: GroupDescription, newest: Sequence[JournalEntry]) -> bool:
+    """Whether resources of which RabbitMQ knows nothing are queues that are gone, and not folders, say."""
+    has_some = any(it.backlog.is_at_rabbitmq for it in group.resources)
+    is_consumed = any(it.handled is not None for it in group.members)
+    return has_some or is_consumed or any(it.reason == "queue_missing" for it in newest)
+
+
 def _may_have_offsets(group: GroupDescription, seen: SeenQueues) -> bool:
-    """Work queues have none."""
-    return (
-        any(it.committed is not None or not it.backlog.is_at_rabbitmq for it in group.resources)
-        or bool(seen.missing)
-        or any(it.kind == "stream" for it in seen.readable)
-    )
+    """Whether something is known to be a stream. Work queues have no offsets."""
+    return any(it.committed is not None for it in group.resources) or any(it.kind == "stream" for it in seen.readable)
 
 
 def _guards(group: GroupDescription, seen: SeenQueues) -> Iterator[Finding]:
@@ -372,9 +386,9 @@ def _partitions(group: GroupDescription) -> Iterator[Finding]:
 
 
 def _streams(group: GroupDescription) -> Iterator[Finding]:
-    others = [it.name for it in group.resources if ends_before(it.committed, it.backlog.log_end_offset)]
-    for name in others:
-        yield _group(group, "streams", "error", f"stream {name} {ENDS_BEFORE}", go_on_at(group.name, name))
+    for it in group.resources:
+        if ends_before(it.committed, it.backlog.log_end_offset):
+            yield _group(group, "streams", "error", f"stream {it.name} {ENDS_BEFORE}", go_on_at(group.name, it.name))
 
 
 def _number(version: str) -> tuple[int, int]:
