@@ -214,6 +214,24 @@ async def test_a_user_of_rabbitmq_who_lacks_a_permission(private_rabbitmq: serve
     assert SECRET not in str(found)
 
 
+def test_a_rabbitmq_that_is_short_of_memory(
+    private_rabbitmq: servers.OwnRabbitMQ, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can be reached, and yet takes no message. The rest is looked at all the same."""
+    monkeypatch.setattr("cobalance.operate.doctor.TIMEOUT_MS", 1_000)
+    private_rabbitmq.control("set_vm_memory_high_watermark", "0.000001")
+    try:
+        with GroupAdmin(redis_url, amqp_url=private_rabbitmq.url) as admin:
+            found = by_check(admin.examine(unique("none")))
+    finally:
+        private_rabbitmq.control("set_vm_memory_high_watermark", "0.4")
+    ours = {check: it for (subject, check), it in found.items() if subject == "RabbitMQ"}
+    assert ours.keys() == {"reachable", "version", "alarm", "management"}
+    assert (ours["reachable"].level, ours["alarm"].level) == ("ok", "error")
+    assert "blocks publishers: it is short of memory or disk" in ours["alarm"].message
+    assert "rabbitmq-diagnostics alarms" in (ours["alarm"].advice or "")
+
+
 def test_servers_that_cannot_be_reached() -> None:
     """Findings, and exit code 3; never a password."""
     urls = {

@@ -20,7 +20,7 @@ from cobalance.names import split_resource
 from cobalance.operate.backlog import ENDS_BEFORE, WITHIN_MS, ends_before, go_on_at
 from cobalance.operate.group_snapshot import read_snapshot
 from cobalance.rabbitmq.model.queues import Guard
-from cobalance.rabbitmq.topics.admin import creation
+from cobalance.rabbitmq.topics.admin import PublishersBlocked, creation
 from cobalance.rabbitmq.topics.broker import queue_states
 from cobalance.rabbitmq.topics.management import connection_names
 from cobalance.rabbitmq.topics.permissions import SeenQueues, look_at_queues, missing_for_wills
@@ -133,12 +133,9 @@ class Doctor:
         apart_s = theirs - (before + time.time()) / 2
         if abs(apart_s) < CLOCKS_APART_S:
             return _redis("clock", "ok", f"its clock is within {CLOCKS_APART_S} s of this machine's")
-        return _redis(
-            "clock",
-            "warning",
-            f"its clock is {abs(apart_s):.0f} s {'ahead of' if apart_s > 0 else 'behind'} this machine's",
-            "run a time service on both: times in the journal are Redis's, those in logs the members'",
-        )
+        message = f"its clock is {abs(apart_s):.0f} s {'ahead of' if apart_s > 0 else 'behind'} this machine's"
+        advice = "run a time service on both: times in the journal are Redis's, those in logs the members'"
+        return _redis("clock", "warning", message, advice)
 
     # -- RabbitMQ ------------------------------------------------------------------------------------------------------
 
@@ -152,13 +149,11 @@ class Doctor:
             yield _rabbitmq("version", "warning", f"{version} is older than any that is tested", advice)
         else:
             yield _rabbitmq("version", "ok" if version else "unknown", version or "it does not tell its version")
-        missing = missing_for_wills(broker.amqp_url, timeout_ms=TIMEOUT_MS)
-        if missing:
-            advice = "grant them with rabbitmqctl set_permissions, unless members log in as another user"
-            message = f"its user lacks {'; '.join(missing)}: crashes are noticed only when a session ends"
-            yield _rabbitmq("permissions", "warning", message, advice)
-        else:
-            yield _rabbitmq("permissions", "ok", "its user may have last wills, by which crashes are noticed at once")
+        try:
+            yield _wills(missing_for_wills(broker.amqp_url, timeout_ms=TIMEOUT_MS))
+        except PublishersBlocked as error:
+            advice = "rabbitmq-diagnostics alarms says which node, and of what; free some there, and publishers go on by themselves"
+            yield _rabbitmq("alarm", "error", str(error), advice)
         try:
             connection_names(broker.amqp_url, broker.management_url, timeout_ms=TIMEOUT_MS)
         except CobalanceError as error:
@@ -252,13 +247,9 @@ def _guards(group: GroupDescription, seen: SeenQueues) -> Iterator[Finding]:
     queues = [it for it in seen.readable if it.kind != "stream"]
     unguarded = sorted(it.name for it in queues if it.guard is Guard.NONE)
     if unguarded:
-        yield _group(
-            group,
-            "guards",
-            "warning",
-            f"RabbitMQ serves two consumers at a time of {', '.join(unguarded)}",
-            "declare quorum queues with x-single-active-consumer, so that a frozen holder cannot overlap with the next one",
-        )
+        message = f"RabbitMQ serves two consumers at a time of {', '.join(unguarded)}"
+        advice = "declare quorum queues with x-single-active-consumer, so that a frozen holder cannot overlap with the next one"
+        yield _group(group, "guards", "warning", message, advice)
     elif queues:
         yield _group(group, "guards", "ok", f"RabbitMQ guards {counted(len(queues), 'queue')}, all that were looked at")
 
@@ -277,6 +268,14 @@ def _rabbitmq(check: str, level: Level, message: str, advice: str | None = None)
 
 def _group(group: GroupDescription, check: str, level: Level, message: str, advice: str | None = None) -> Finding:
     return _finding(group.name, check, level, message, advice)
+
+
+def _wills(missing: Sequence[str]) -> Finding:
+    if not missing:
+        return _rabbitmq("permissions", "ok", "its user may have last wills, by which crashes are noticed at once")
+    advice = "grant them with rabbitmqctl set_permissions, unless members log in as another user"
+    message = f"its user lacks {'; '.join(missing)}: crashes are noticed only when a session ends"
+    return _rabbitmq("permissions", "warning", message, advice)
 
 
 def _redis_version(facts: Facts) -> Finding:

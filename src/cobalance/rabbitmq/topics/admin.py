@@ -57,6 +57,10 @@ LOCK_PATIENCE_S = 20.0
 T = TypeVar("T")
 
 
+class PublishersBlocked(Unreachable):
+    """RabbitMQ is there, and takes no messages: its memory or disk alarm. To others it answers as ever."""
+
+
 @contextmanager
 def connected(
     url: str, timeout_ms: int = 10_000, *, in_all: bool = False, give_up_at: float = math.inf
@@ -76,10 +80,15 @@ def _connected(url: str, timeout_ms: int, give_up_at: float) -> Iterator[Admin]:
     connection, where = first_that_works(
         url, lambda single, share_ms: _connect(single, share_ms, timeout_ms), timeout_ms
     )
-    connection.give_up_at = give_up_at
+    connection.give_up_at, blocked = give_up_at, _why_blocked(connection)
     try:
         yield Admin(connection, where)
     except pika_errors.AMQPConnectionError as error:
+        if blocked:
+            raise PublishersBlocked(
+                f"RabbitMQ at {where} blocks publishers: it is short of memory or disk ({blocked[-1]}).",
+                outcome="unknown",
+            ) from None
         if time.monotonic() >= give_up_at:
             raise Unreachable(
                 f"RabbitMQ at {where}: no answer in time: it had not answered all that it was asked within {timeout_ms} ms. If it is slow or far away, "
@@ -425,6 +434,15 @@ def _failure(error: pika_errors.ChannelClosedByBroker, queue: str) -> Exception:
             f"Queue {queue!r} cannot be used yet: RabbitMQ is starting, or the node that the queue lives on is down."
         )
     return channel_failure(error, queue) or error
+
+
+def _why_blocked(connection: PatientConnection) -> list[str]:
+    """RabbitMQ's own reason, while it blocks this connection; it does so once something is published on it."""
+    reasons = list[str]()
+    impl = connection._impl  # noqa: SLF001 -- as pika tells it of a blocking one between two calls only
+    impl.add_on_connection_blocked_callback(lambda _, frame: reasons.append(frame.method.reason))
+    impl.add_on_connection_unblocked_callback(lambda *_: reasons.clear())
+    return reasons
 
 
 def _connect(url: str, connect_ms: int, timeout_ms: int) -> tuple[PatientConnection, str]:
