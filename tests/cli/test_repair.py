@@ -158,7 +158,7 @@ def test_a_repair_deletes_what_is_no_record(place: Place, name: str) -> None:
     """An index or the journal was overwritten: the failing call names the key and the command, which repairs it."""
     place.admin.set(place.key(name), "mine")
     said = first_failure(place)
-    advice = f"{place.key(name)} holds what is not ours (WRONGTYPE). `cobalance group repair {place.group}` deletes it and makes"
+    advice = f"{place.key(name)} holds what is not ours (WRONGTYPE). `cobalance group repair {place.group}` deletes it and creates it again"
     assert advice in said
     mended = place.cli("repair")
     assert (mended.code, mended.err) == (0, "")

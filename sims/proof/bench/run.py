@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -44,7 +43,6 @@ def main(arguments: Sequence[str]) -> int:
     130 after Ctrl-C, with the table of the stories that were complete.
     """
     options = _parser().parse_args(arguments)
-    logging.getLogger("cobalance").setLevel(logging.ERROR)
     console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
     if options.compare and len(options.compare) == 2:
         return comparison.show(options.compare[0], options.compare[1], console)

@@ -206,6 +206,18 @@ def test_jobs_run_in_order_on_the_io_thread(amqp_url: str) -> None:
         assert [done.get(timeout=WAIT_S) for _ in range(100)] == [(n, "amqp group/member") for n in range(100)]
 
 
+def test_another_thread_with_the_number_of_the_one_that_has_ended(
+    amqp_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system gives numbers again: that one may wait for the connection."""
+    with connected(amqp_url) as connection:
+        told = queue.SimpleQueue[bool]()
+        connection.submit(lambda: told.put(connection.is_own_thread))
+        assert told.get(timeout=WAIT_S)
+    monkeypatch.setattr(connection._thread, "_ident", threading.get_ident())
+    assert not connection.is_own_thread
+
+
 def test_a_lost_connection_is_told_once_and_can_be_made_again(amqp_url: str) -> None:
     """The end listeners are called first, so that partitions know before the member rejoins."""
     heard = queue.SimpleQueue[str]()

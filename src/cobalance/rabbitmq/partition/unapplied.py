@@ -1,6 +1,6 @@
 """Has a quorum queue apply all that was acknowledged before the channel is closed.
 
-RabbitMQ's channel (3.10 to 4.0) sends a quorum queue no more while 32 commands are not applied. Whatever is acknowledged
+RabbitMQ's channel (seen with 3.10) sends a quorum queue no more while 32 commands are not applied. What is acknowledged
 beyond that is held back, and dropped when the channel is closed: it would be sent again, though it was worked. One
 command acknowledges everything up to a message, so that takes a burst of single acknowledgements, or a slow queue.
 

@@ -106,8 +106,9 @@ class BrokerConnection:
     @property
     def is_own_thread(self) -> bool:
         """Whether this runs on the I/O thread, which must not wait for what only it can bring."""
-        thread = self._thread
-        return thread is not None and thread.ident == threading.get_ident()
+        return (
+            self._thread is threading.current_thread()
+        )  # the system gives a thread's number to another one when it has ended
 
     @property
     def is_proven(self) -> bool:
