@@ -1,8 +1,8 @@
 """Waits that a signal handler may interrupt.
 
-A thread that waits for a future, an event or a condition of the standard library locks it for a moment. Interrupted just then
-by an exception it stays locked, and the thread that is to set it waits for ever. With a :class:`Gate` the waiting thread
-uses only operations that are either done or not when a handler runs, of which none has to be undone.
+A thread that waits for a future, an event or a condition of the standard library locks it for a moment. Interrupted
+just then by an exception it stays locked, and the thread that is to set it waits for ever. With a :class:`Gate` the
+waiting thread uses only operations that are either done or not when a handler runs, of which none has to be undone.
 
 A signal that arrives just as a thread begins to wait does not interrupt it: Python runs the handler once the wait has
 ended. So none here lasts longer than ``LOOK_S``; then the next one begins.

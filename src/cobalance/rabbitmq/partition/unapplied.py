@@ -45,10 +45,8 @@ class Unapplied:
 
     def note(self, flush: Flush) -> None:
         """This was sent."""
-        now = monotonic_ms()
-        self._sent.append((now, len(flush.rejects) + len(flush.singles) + (flush.ack is not None)))
-        while self._sent[0][0] < now - APPLIED_MS:
-            self._sent.popleft()
+        self._forget_applied()
+        self._sent.append((monotonic_ms(), len(flush.rejects) + len(flush.singles) + (flush.ack is not None)))
 
     def wait(self, then: Callable[[], None]) -> bool:
         """Calls `then` when the queue has applied what was sent. False if it need not be waited for."""
@@ -67,8 +65,13 @@ class Unapplied:
 
     @property
     def _may_hold_back(self) -> bool:
+        self._forget_applied()
+        return sum(frames for _, frames in self._sent) > MOST_FRAMES
+
+    def _forget_applied(self) -> None:
         since = monotonic_ms() - APPLIED_MS
-        return sum(frames for at, frames in self._sent if at >= since) > MOST_FRAMES
+        while self._sent and self._sent[0][0] < since:
+            self._sent.popleft()
 
     def _answered(self) -> None:
         self._has_answered = True

@@ -106,9 +106,8 @@ class BrokerConnection:
     @property
     def is_own_thread(self) -> bool:
         """Whether this runs on the I/O thread, which must not wait for what only it can bring."""
-        return (
-            self._thread is threading.current_thread()
-        )  # the system gives a thread's number to another one when it has ended
+        # Threads, not their numbers: the system gives the number of one that has ended to another.
+        return self._thread is threading.current_thread()
 
     @property
     def is_proven(self) -> bool:

@@ -74,7 +74,7 @@ function start_incarnation(older)
   journal('incarnation', 'reason', saved.incarnation and 'recovering' or 'created')
 end
 
--- The caller holds something else than it had on record when it last heard everything, which it has heard.
+-- The caller holds something else than it had on record when it was last sent everything, which it has received.
 local function contradicts()
   if HELD == '' or REQUEST <= last_request(CALLER) then return false end
   local cursor, sum = string.match(call('HGET', STATE, 'h:' .. CALLER) or '', '^(%d+) (%d+)$')
