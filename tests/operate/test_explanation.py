@@ -239,6 +239,17 @@ def test_a_recovery(backend: MemoryBackend) -> None:
     assert "until then nothing moves." in explained(group, None)
 
 
+def test_a_loss_is_called_one(backend: MemoryBackend) -> None:
+    """The member that joins first creates the group, as far as the coordinator can know, until it claims something."""
+    group = Group(backend, create=False)
+    a = member(group, "a")
+    group.set_resources(a, ("r",), version=1)
+    group.run(SETTINGS.session_timeout_ms)
+    group.lose_data()
+    a.rejoin("b", label="web-a/1")
+    assert "web-a/1 has it from before Redis lost data of the group" in explained(group)
+
+
 def test_what_the_journal_does_not_reach_back_to(backend: MemoryBackend) -> None:
     """It says so, and guesses nothing."""
     group = Group(backend, attrs.evolve(SETTINGS, journal_length=100))

@@ -34,6 +34,9 @@ CAUSES = frozenset(
 TRIED_AGAIN = "tried again"
 """Reason of a ``resumed`` entry, once completed, that ends a pause as it was to end."""
 
+LOST = "lost"
+"""Reason of an ``incarnation`` entry, once corrected, after which a former member turned up."""
+
 MOST_CHANGES = 1_000
 """So many of the last are kept, to tell how many of them were one."""
 
@@ -77,6 +80,41 @@ class Moves:
             self.halted = entry
 
 
+class Losses:
+    """Tells groups whose data Redis has lost from new ones. The first member to join creates a group that is not there, though
+    it may be a former member; so the proof is another one that joins, or claims something, before the group has recovered. A
+    loss after which every process was started again looks like a deletion.
+    """
+
+    def __init__(self) -> None:
+        self.is_proven = False
+        """Whether the present incarnation has been found to follow a loss."""
+        self._founders: set[str | None] | None = None
+        """Who has joined a group that was created, until it has recovered."""
+
+    def take(self, entry: JournalEntry) -> bool:
+        """Reads one more entry. Returns whether it is the first to prove a loss."""
+        if entry.kind == "incarnation" and entry.reason != "seen":
+            self.is_proven, self._founders = False, set() if entry.reason == "created" else None
+        is_proof = self._is_proof(entry)
+        if entry.kind == "joined" and self._founders is not None:
+            self._founders.add(entry.member)
+        elif entry.kind in {"granted", "recovered"}:
+            self._founders = None
+        is_first = is_proof and not self.is_proven
+        self.is_proven |= is_proof
+        return is_first
+
+    def _is_proof(self, entry: JournalEntry) -> bool:
+        if entry.kind == "incarnation":
+            return entry.reason != "created"
+        if self._founders is None:
+            return False
+        return entry.kind == "claimed" or (
+            entry.kind == "joined" and entry.reason not in {"", "-"} and entry.reason not in self._founders
+        )
+
+
 @attrs.define
 class Account:
     """What a journal says of a group, and of one of its resources."""
@@ -90,8 +128,9 @@ class Account:
     missing: int = 0
     """Entries that are gone."""
     _paused_until: dict[str | None, int | None] = attrs.Factory(dict)
-    is_new: bool = False
-    """Whether the group was created, and has not recovered since: so far, no member has said that it held anything."""
+    _losses: Losses = attrs.Factory(Losses)
+    _is_new: bool = False
+    """Whether the group was created, and has not recovered since."""
 
     @property
     def last_change(self) -> JournalEntry | None:
@@ -135,7 +174,8 @@ class Account:
         elif entry.kind in BEGINNINGS and self.changes:
             self.changes[-1].moves += 1
         if entry.resource is not None and entry.resource == self.resource:
-            self.moves.take(entry, self.last_change)
+            after = self._beginning if entry.kind == "claimed" else None
+            self.moves.take(entry, after.entry if after else self.last_change)
 
     def completed(self, entry: JournalEntry) -> JournalEntry:
         """The next entry; that a group has recovered with the reason "created" if there was nothing to recover, and that a
@@ -146,12 +186,20 @@ class Account:
         elif entry.kind == "resumed":
             until = self._paused_until.pop(entry.resource, None)
             return attrs.evolve(entry, reason=TRIED_AGAIN) if until and entry.at_ms >= until else entry
-        if entry.kind in {"incarnation", "claimed"}:
-            self.is_new = entry.reason == "created"
-        elif entry.kind == "recovered" and self.is_new:
-            self.is_new = False
-            return attrs.evolve(entry, reason="created")
+        if self._losses.take(entry):  # what looked like a new group has lost its data
+            beginning = self._beginning
+            if beginning is not None:
+                beginning.entry = attrs.evolve(beginning.entry, reason=LOST)
+        if entry.kind == "incarnation":
+            self._is_new = entry.reason == "created"
+        elif entry.kind == "recovered" and self._is_new:
+            self._is_new = False
+            return entry if self._losses.is_proven else attrs.evolve(entry, reason="created")
         return entry
+
+    @property
+    def _beginning(self) -> Change | None:
+        return next((it for it in reversed(self.changes) if it.entry.kind == "incarnation"), None)
 
 
 def is_same_list(entry: JournalEntry, last: JournalEntry | None) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cobalance.journal import JournalFollower
+from cobalance.operate.moves import Losses
 
 if TYPE_CHECKING:
     from cobalance.journal import Journal, JournalEntry
@@ -88,41 +89,6 @@ class Tally:
         verb, _, verdict = entry.reason.partition(" ")
         if kind == "refused" and verdict in {"", "FENCED"}:
             self.fenced[verb] += 1
-
-
-class Losses:
-    """Tells groups whose data Redis has lost from new ones. A group that is not there is created by whoever joins first, be it a
-    former member; so what tells is who else joins, or claims something, before it has recovered. A loss after which every
-    process began anew looks like a deletion.
-    """
-
-    def __init__(self) -> None:
-        self._is_told = False
-        """Whether the present incarnation has been found to follow a loss."""
-        self._founders: set[str | None] | None = None
-        """Who has joined a group that was created, until it has recovered."""
-
-    def take(self, entry: JournalEntry) -> bool:
-        """Reads one more entry. Returns whether it is the first to prove a loss."""
-        if entry.kind == "incarnation" and entry.reason != "seen":
-            self._is_told, self._founders = False, set() if entry.reason == "created" else None
-        is_proof = self._is_proof(entry)
-        if entry.kind == "joined" and self._founders is not None:
-            self._founders.add(entry.member)
-        elif entry.kind in {"granted", "recovered"}:
-            self._founders = None
-        is_first = is_proof and not self._is_told
-        self._is_told |= is_proof
-        return is_first
-
-    def _is_proof(self, entry: JournalEntry) -> bool:
-        if entry.kind == "incarnation":
-            return entry.reason != "created"
-        if self._founders is None:
-            return False
-        return entry.kind == "claimed" or (
-            entry.kind == "joined" and entry.reason not in {"", "-"} and entry.reason not in self._founders
-        )
 
 
 class Durations:
