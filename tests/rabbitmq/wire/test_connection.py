@@ -24,7 +24,7 @@ from cobalance.errors import (
     UsageError,
     VirtualHostMissing,
 )
-from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.rabbitmq.wire.connection import NO_FAREWELL, BrokerConnection
 from cobalance.rabbitmq.wire.failures import loss_reason
 
 SECRET = "s3cret-p4ssword"
@@ -233,6 +233,17 @@ def test_a_lost_connection_is_told_once_and_can_be_made_again(amqp_url: str) -> 
         connection.submit(lambda: heard.put("again"))
         assert heard.get(timeout=WAIT_S) == "again"
     assert heard.empty()
+
+
+def test_a_connection_is_not_lost_for_the_reason_of_an_earlier_one(amqp_url: str) -> None:
+    """As if RabbitMQ did not answer when it is closed: nothing is heard of why it ended."""
+    heard = queue.SimpleQueue[str]()
+    with connected(amqp_url, on_lost=heard.put) as connection:
+        cut(connection)
+        assert heard.get(timeout=WAIT_S) != NO_FAREWELL
+        connection.connect()
+        connection.submit(connection._loop.stop)  # type: ignore[union-attr]
+        assert heard.get(timeout=WAIT_S) == NO_FAREWELL
 
 
 def fail() -> None:

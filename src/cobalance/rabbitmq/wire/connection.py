@@ -40,6 +40,8 @@ LENT_MS = 10_000.0
 COUNTED_MS = 50.0
 """RabbitMQ counts a user's channels a moment late: one that was closed may still count against the next."""
 
+NO_FAREWELL = "it was closed, and RabbitMQ did not answer that"
+
 SILENT_HEARTBEATS = 2
 """This many heartbeats without a byte mean that the peer or the network is gone (AMQP 0.9.1, 4.2.7)."""
 
@@ -92,7 +94,7 @@ class BrokerConnection:
         self._settling = 0
         self._proof: Proof | None = None
         self._closing = False
-        self._reason = ""
+        self._reason = NO_FAREWELL
 
     def __repr__(self) -> str:
         return f"BrokerConnection({self.name!r} to {self.place}, {'open' if self.is_open else 'closed'})"
@@ -146,7 +148,7 @@ class BrokerConnection:
 
     def _connect(self, url: str, timeout_ms: int) -> None:
         parameters = connection_parameters(url, self.name, self._heartbeat_s, timeout_ms)
-        self.place, self.host = place(url), host_of(url)
+        self.place, self.host, self._reason = place(url), host_of(url), NO_FAREWELL
         opened: Future[Exception | None] = Future()
         thread = ServiceThread(self._run, f"amqp {self.name}", (parameters, opened))
         try:
