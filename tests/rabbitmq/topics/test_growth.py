@@ -6,7 +6,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -46,10 +46,11 @@ from cobalance.rabbitmq import (
     read_topic,
     verify_topic,
 )
+from cobalance.rabbitmq.publish import rerouting
 from cobalance.rabbitmq.publish.confirms import Confirms
 from cobalance.rabbitmq.topics import layouts
 from cobalance.rabbitmq.topics.admin import DIRECT, Admin, connected
-from cobalance.rabbitmq.topics.broker import check_topic
+from cobalance.rabbitmq.topics.broker import check_topic, topic_again
 from cobalance.rabbitmq.topics.growth import close_layout
 from cobalance.rabbitmq.topics.layouts import LayoutSource, Look
 from cobalance.rabbitmq.topics.management import unacknowledged_counts
@@ -152,10 +153,81 @@ def test_what_waits_for_a_growth_is_published_in_order_when_it_is_done(topic: To
     assert bodies_in(amqp_url, queue) == [str(n) for n in range(1, 60)]
 
 
+def test_a_partition_that_is_closed_first_holds_up_no_other(
+    topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other is still open, so what it takes is processed ahead of the new layout. What comes back keeps its order."""
+    looking = threading.Event()
+
+    def look(*asked: Any) -> Topic:
+        looking.set()
+        return topic_again(*asked)
+
+    monkeypatch.setattr(rerouting, "topic_again", look)
+    with Publisher(amqp_url, topic, timeout_ms=20_000) as publisher:
+        closed = publisher.publish("key", b"0").result()
+        queue, other = topic.queue_names[closed], 1 - closed
+        with connected(amqp_url) as admin:
+            admin.declare(Topic(topic.name, 3, layout=2).queues[0])
+            admin.unbind(queue, topic.name, topic.routing_keys(closed))
+        outcomes = [publisher.publish("key", b"1", wait=False)]
+        assert looking.wait(20)
+        with connected(amqp_url) as admin:  # called off, and begun again before that is noticed
+            admin.bind(queue, topic.name, topic.routing_keys(closed))
+        outcomes += [publisher.publish("key", str(n).encode(), wait=False) for n in range(2, 50)]
+        publisher.publish(None, b"other", partition=other)
+        assert not any(it.done() for it in outcomes)
+        grown = grow_topic(amqp_url, topic.name, 3)
+        outcomes += [publisher.publish("key", str(n).encode(), wait=False) for n in range(50, 60)]
+        assert {outcome.result(20) for outcome in outcomes} == {grown.partition_of("key")}
+    assert [bodies_in(amqp_url, it) for it in (queue, topic.queue_names[other])] == [["0"], ["other"]]
+    assert bodies_in(amqp_url, grown.queue_names[grown.partition_of("key")]) == [str(n) for n in range(1, 60)]
+
+
+def test_a_partition_without_a_queue_holds_up_no_other(
+    topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others take messages while it is looked into. Then what is sent to it fails without another look, until it has
+    taken one.
+    """
+    looking, may_end, looks = threading.Event(), threading.Event(), list[str]()
+
+    def look(*asked: Any) -> Topic:
+        looks.append(threading.current_thread().name)
+        looking.set()
+        assert may_end.wait(20)
+        return topic_again(*asked)
+
+    def fails(outcome: Future[int]) -> bool:
+        failure = outcome.exception(20)
+        return isinstance(failure, PublishFailed) and failure.outcome == "not_executed" and "no queue" in str(failure)
+
+    monkeypatch.setattr(rerouting, "topic_again", look)
+    monkeypatch.setattr(rerouting, "LOST_S", 3_600)
+    first, _ = topic.queues
+    with Publisher(amqp_url, topic, timeout_ms=20_000) as publisher, channel(amqp_url) as it:
+        for looked in (1, 2):
+            it.queue_delete(first.name)
+            lost = [publisher.publish(None, b"", partition=0, wait=False)]
+            assert looking.wait(20)
+            lost.append(publisher.publish(None, b"", partition=0, wait=False))
+            publisher.publish(None, b"", partition=1)
+            assert len(looks) == looked
+            may_end.set()
+            assert all(map(fails, lost))
+            assert all(fails(publisher.publish(None, b"", partition=0, wait=False)) for _ in range(10))
+            assert len(looks) == looked
+            looking.clear()
+            may_end.clear()
+            it.queue_declare(first.name, durable=True, arguments=first.declaration)
+            it.queue_bind(first.name, topic.name, topic.routing_key(0))
+            publisher.publish(None, b"", partition=0)
+
+
 def test_what_came_back_waits_for_what_is_under_way(
     topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The old layout may still take a message: the new one is not looked for before its confirm."""
+    """The old layout may still take a message: the new one is not used before its confirm."""
     with Publisher(amqp_url, topic) as publisher:
         publisher.publish("key", b"0")
         grow_topic(amqp_url, topic.name, 3)
@@ -163,18 +235,18 @@ def test_what_came_back_waits_for_what_is_under_way(
         with monkeypatch.context() as patch:
             patch.setattr(Confirms, "outstanding", True)
             outcome = publisher.publish("key", b"1", wait=False)
-            returned, looked = threading.Event(), channel._look_for_layout
+            found, change = threading.Event(), channel._change_layout
 
-            def look() -> None:
-                looked()
-                returned.set()
+            def find() -> None:
+                change()
+                if channel._newer is not None:
+                    found.set()
 
-            patch.setattr(channel, "_look_for_layout", look)
-            assert returned.wait(20)
-            assert channel._returned_messages
-            assert not channel._looking
+            patch.setattr(channel, "_change_layout", find)
+            assert found.wait(20)
+            assert publisher.topic == topic
             assert not outcome.done()
-        channel._connection.submit(channel._look_for_layout)
+        channel._connection.submit(channel._change_layout)
         assert outcome.result(20) == Topic(topic.name, 3).partition_of("key")
 
 

@@ -27,7 +27,7 @@ from cobalance.errors import CobalanceError, ServerError, TopologyError, Unreach
 from cobalance.rabbitmq.model.outcomes import Failures
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.publish.confirms import Confirms, UnconfirmedMessage, refused, unconfirmed
-from cobalance.rabbitmq.publish.rerouting import Returned, newer_layout
+from cobalance.rabbitmq.publish.rerouting import Returned, current_topic, is_same_layout
 from cobalance.rabbitmq.publish.window import Window
 from cobalance.rabbitmq.topics.broker import check_topic, find_topic
 from cobalance.rabbitmq.wire.connection import COUNTED_MS, BrokerConnection
@@ -81,6 +81,7 @@ class ConfirmChannel:
         self._held: deque[UnconfirmedMessage] = deque()
         self._returned_messages = Returned()
         self._looking = False
+        self._newer: Topic | None = None  # in use once nothing is in flight
         self._opening: set[Lane] = set()  # those that are not open yet, or not again
         self._timeout_ms = 30_000
         self._is_timed = False  # whether a timer will look for messages that have timed out
@@ -383,7 +384,7 @@ class ConfirmChannel:
             message.written = False
         self._hold_again(sent[place + 1 :])
         self._connection.call_later(COUNTED_MS, lambda: self._open_again(lane))
-        self._look_for_layout()
+        self._change_layout()
 
     def _open_again(self, lane: Lane) -> None:
         if lane in self._opening and self._connection.is_open:
@@ -431,8 +432,11 @@ class ConfirmChannel:
             self._hold(message)
         elif not self._is_open:
             self._settle(message, refused(message, "the connection was lost before it could be sent"))
-        elif self._connection.blocked or self._held or self._returned_messages:
+        elif self._connection.blocked or self._held or self._newer is not None:
             self._hold(message)
+        elif self._returned_messages.hold_up(message, self.topic):
+            message.partition = message.route(self.topic)
+            self._returned_messages.add(message)
         else:
             self._publish(message)
 
@@ -476,48 +480,67 @@ class ConfirmChannel:
         nacked = isinstance(frame.method, Basic.Nack)
 
         def settle(message: UnconfirmedMessage, returned: str | None) -> None:
-            if returned is not None and not nacked:
-                self._returned_messages.add(message, returned)
-            else:
+            if returned is None or nacked:
+                self._returned_messages.taken(message)
                 self._settle(message, unconfirmed(message, NACKED) if nacked else None)
+            elif why := self._returned_messages.reason(message, returned):
+                self._settle(message, refused(message, why))
+            else:
+                self._returned_messages.add(message, returned)
 
         lane.confirms.settle(frame.method.delivery_tag, multiple=frame.method.multiple, settle=settle)
         self._look_for_layout()
+        self._change_layout()
 
     def _look_for_layout(self) -> None:
-        """Runs once nothing is in flight, so that returned messages are sent again after all that were accepted."""
-        if not self._returned_messages or self._looking or any(it.confirms.outstanding for it in self._lanes):
+        if not self._returned_messages or self._looking or self._newer is not None:
             return
         self._looking = True
-        lanes = self._lanes
+        lanes, partitions = self._lanes, frozenset(self._returned_messages.partitions)
         try:
-            threading.Thread(target=lambda: self._find_layout(lanes), name="cobalance layout", daemon=True).start()
+            threading.Thread(
+                target=lambda: self._find_layout(lanes, partitions), name="cobalance layout", daemon=True
+            ).start()
         except RuntimeError:  # the system gives no more threads: what was returned has failed
-            self._go_on(None, lanes)
+            self._go_on(None, lanes, partitions)
 
-    def _find_layout(self, lanes: list[Lane]) -> None:  # on a thread of its own
+    def _find_layout(self, lanes: list[Lane], partitions: frozenset[int]) -> None:  # on a thread of its own
         returned, found, mismatch = self._returned_messages, None, ""
         try:
-            found = newer_layout(self._url, self._asked_for, self.topic, self._timeout_ms, lambda: returned.is_wanted)
+            found = current_topic(self._url, self._asked_for, self.topic, self._timeout_ms, lambda: returned.is_wanted)
         except TopologyError as error:
             mismatch = str(error).removesuffix(".")
         except Exception as error:  # noqa: BLE001 -- the messages must not wait for ever
             logger.warning("the layout of topic %s could not be read: %s", self.topic.name, error)
-        self._connection.submit(lambda: self._go_on(found, lanes, mismatch))
+        self._connection.submit(lambda: self._go_on(found, lanes, partitions, mismatch))
 
-    def _go_on(self, found: Topic | None, lanes: list[Lane], mismatch: str = "") -> None:
+    def _go_on(self, found: Topic | None, lanes: list[Lane], partitions: frozenset[int], mismatch: str = "") -> None:
         if lanes is not self._lanes:
             return  # Returned messages were settled when the channel was lost.
         self._looking = False
-        returned = self._returned_messages.take()
-        if found is None:
-            for message, why in returned:
+        if found is not None and not is_same_layout(found, self.topic):
+            self._newer = found
+            self._change_layout()
+            return
+        released = self._returned_messages.release(partitions)
+        if found is not None or mismatch:
+            self._returned_messages.lose(partitions, mismatch)
+        for message, why in released:
+            if why:
                 self._settle(message, refused(message, mismatch or why))
-        else:
-            logger.info("topic %s has %d partitions now", found.name, found.partitions)
-            self._topic = found
-            self._hold_again([message for message, _ in returned])
-            self._open_more()
+        self._hold_again([message for message, why in released if not why])
+        self._write_held()
+        self._look_for_layout()  # for what has come back meanwhile from other partitions
+
+    def _change_layout(self) -> None:
+        """Runs once nothing is in flight, so that returned messages are sent again after all that were accepted."""
+        if self._newer is None or any(it.confirms.outstanding for it in self._lanes):
+            return
+        self._topic, self._newer = self._newer, None
+        returned, self._returned_messages = self._returned_messages, Returned()
+        logger.info("topic %s has %d partitions now", self._topic.name, self._topic.partitions)
+        self._hold_again(returned.messages)
+        self._open_more()
         self._write_held()
 
     def _returned(self, lane: Lane, method: Basic.Return, properties: BasicProperties, _: bytes) -> None:
@@ -531,15 +554,12 @@ class ConfirmChannel:
         if self._closed:
             reason = "its publisher was closed"
         lanes, self._lanes = self._lanes, []
-        self._looking, self._opening = False, set()
+        self._looking, self._newer, self._opening = False, None, set()
         held, self._held = self._held, deque()
         for message in itertools.chain.from_iterable(it.confirms.abandon() for it in lanes):
             self._settle(message, unconfirmed(message, reason))
-        for message in [
-            *(message for message, _ in self._returned_messages.take()),
-            *held,
-            *self.window.let_in(all_of_them=True),
-        ]:
+        returned, self._returned_messages = self._returned_messages.messages, Returned()
+        for message in [*returned, *held, *self.window.let_in(all_of_them=True)]:
             self._settle(message, refused(message, reason))
 
     # The rest is for any thread.
@@ -561,7 +581,7 @@ class ConfirmChannel:
                 message,
                 "the window was full of messages that RabbitMQ has not confirmed. Is it blocking publishers, short of memory or disk space?",
             )
-        if self._returned_messages:
+        if self._newer is not None or message.partition in self._returned_messages.partitions:
             return refused(message, "its topic is being grown, and that takes longer")
         if self._connection.blocked:
             return refused(message, "it blocks publishers, being short of memory or disk space")

@@ -5,8 +5,9 @@ same exchange under other routing keys. Almost every key moves to another partit
 processed before everything in layout 1 is. That takes three steps, in this order:
 
 1. *Close*: remove the bindings of layout 1. From here on its queues only get emptier. A publisher that does not know
-   yet publishes with `mandatory`, so its message is returned; it waits until everything in flight is settled, reads the
-   layout again, and sends what was returned, in the old order, ahead of anything newer.
+   yet publishes with `mandatory`, so its message is returned. It reads the layout again, and meanwhile holds back what
+   follows to that partition; what others still take is in the old layout. Once there is a newer one, and everything in
+   flight is settled, it sends what was returned and held back, in the old order, ahead of anything newer.
 2. *Open*: delete the exchange by whose presence members know that there is no newer layout (`orders.v1.12.newest`),
    bind layout 2, then declare its marker, the exchange `orders.v2`. Publishers use the newest layout that has a
    marker, so no one publishes to half a layout, and no one to layout 2 while layout 1 still accepts messages.
