@@ -13,11 +13,13 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import attrs
 import pika
 import pytest
 from pika.exceptions import UnroutableError
 from tests.consumers import Place, bodies_in, channel, new_topic, note_looks, place, until
 from tests.faults.proxy import proxy_to
+from tests.faults.rabbitmq_servers import Leader
 from tests.names import unique
 from tests.rabbitmq_user import new_user
 
@@ -31,6 +33,7 @@ from cobalance.errors import (
     TopicInUse,
     TopicMismatch,
     TopicMissing,
+    Unreachable,
     UsageError,
 )
 from cobalance.rabbitmq import (
@@ -269,6 +272,27 @@ def test_a_missing_last_queue_does_not_spread_keys_over_the_others(topic: Topic,
         for key in grown.routing_keys(2):
             it.queue_bind(queue.name, topic.name, key)
     assert check_topic(amqp_url, topic) == grown
+
+
+@pytest.mark.parametrize("fault", ["silent", "gone"])
+def test_a_topic_is_not_grown_onto_a_queue_that_does_not_answer(private_rabbitmq: OwnRabbitMQ, fault: str) -> None:
+    """Its publishers would wait for it, while nothing would be left of the old partitions."""
+    url = private_rabbitmq.url
+    with new_topic(url, 2, "quorum") as topic, Publisher(url, topic) as publisher:
+        new = attrs.evolve(topic, partitions=3, layout=2)
+        with connected(url) as admin:
+            admin.declare(new.queues[1])
+        with getattr(Leader(private_rabbitmq, new.queue_names[1]), fault)():
+            with pytest.raises(
+                Unreachable, match=rf"was not grown: its new queue '{new.queue_names[1]}' does not answer"
+            ):
+                grow_topic(url, topic.name, 3)
+            assert read_topic(url, topic.name) == topic
+            for partition in range(2):
+                publisher.publish(None, b"x", partition=partition)
+        assert grow_topic(url, topic.name, 3) == new
+        publisher.publish(None, b"x", partition=1)
+        assert finish_first(url, new.queue_names[1]) == b"x"
 
 
 def test_a_topic_that_is_made_again_is_made_as_it_is_now(topic: Topic, amqp_url: str) -> None:

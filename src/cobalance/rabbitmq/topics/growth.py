@@ -43,7 +43,7 @@ from pika import BasicProperties
 from pika import exceptions as pika_errors
 from pika.adapters.blocking_connection import BlockingChannel
 
-from cobalance.errors import PermissionMissing, TopicMismatch, UsageError, counted
+from cobalance.errors import PermissionMissing, TopicMismatch, Unreachable, UsageError, counted
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.topics.admin import DIRECT, Admin, connected
@@ -52,6 +52,7 @@ from cobalance.rabbitmq.topics.management import bindings_of, unacknowledged_cou
 from cobalance.rabbitmq.topics.own_queues import own_numbers
 from cobalance.rabbitmq.topics.queue_sets import refuse_sets
 from cobalance.rabbitmq.topics.queue_state import QueueState
+from cobalance.rabbitmq.wire.failures import loss_reason
 
 PROBE = BasicProperties(type="cobalance.probe", expiration="0")
 """No queue keeps it: only a consumer that waits for a message at that moment is given it."""
@@ -69,6 +70,7 @@ def grow_topic(url: str, name: str, partitions: int, *, management_url: str | No
         TopicInUse: another process is changing it.
         PermissionMissing: the user may not bind its queues, publish to it, or make what belongs to it. It is as it was.
         QueueMismatch: its dead-letter queue was declared in another way. It is as it was.
+        Unreachable: a new queue does not answer, so it is as it was; or RabbitMQ cannot be reached.
         UsageError: it consists of streams; or it has queue sets, an alternate exchange, or other queues bound to its
             exchange, so that publishers would not notice. It is as it was.
     """
@@ -86,6 +88,7 @@ def grow_topic(url: str, name: str, partitions: int, *, management_url: str | No
             _refuse_others(bindings_of(url, name, management_url), old)
         for queue in new.queues:
             admin.declare(queue)
+        _require_answers(admin, new)
         try:
             close_layout(admin, old)
         except UsageError:
@@ -160,6 +163,22 @@ def _require_permissions(admin: Admin, old: Topic, new: Topic) -> None:
             f"Topic {old.name!r} at {admin.place} cannot be grown by this user. That needs {needs}: configure, write and read on all "
             f"exchanges and queues of the topic, {old.name}*, and write on amq.default if it has dead letters. Nothing was changed."
         ) from None
+
+
+def _require_answers(admin: Admin, new: Topic) -> None:
+    """Raises before the old layout is closed if a queue would take nothing. One begins to be consumed only once it, or a
+    majority of its replicas, has noted that; until the new layout is open there is nothing to consume.
+    """
+    for queue in new.queue_names:
+        try:
+            with admin.channel(queue) as channel:
+                channel.basic_cancel(channel.basic_consume(queue, lambda *_: None))  # then nobody uses it
+        except pika_errors.AMQPConnectionError as error:
+            raise Unreachable(
+                f"Topic {new.name!r} at {admin.place} was not grown: its new queue {queue!r} does not answer ({loss_reason(error)}); a quorum queue "
+                "may have no leader or no majority. Its old partitions are as they were. Grow it again once the queue answers.",
+                outcome="not_executed",
+            ) from None
 
 
 def _refuse_alternate(admin: Admin, name: str) -> None:
