@@ -253,25 +253,35 @@ def test_what_came_back_waits_for_what_is_under_way(
         assert outcome.result(20) == Topic(topic.name, 3).partition_of("key")
 
 
-def test_a_missing_last_queue_does_not_spread_keys_over_the_others(topic: Topic, amqp_url: str) -> None:
-    """A smaller layout is not assumed: publishing, consuming and growing are refused until the queue is back."""
+@pytest.mark.parametrize("missing", [[2], [0], [0, 1, 2]])
+def test_missing_queues_do_not_spread_keys_over_the_others(
+    topic: Topic, amqp_url: str, missing: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A smaller layout is not assumed: publishing, consuming and growing are refused until the topic is created again."""
     grown = grow_topic(amqp_url, topic.name, 3)
     with channel(amqp_url) as it:
-        it.queue_delete(grown.queue_names[2])
-        attempts: list[Callable[[], object]] = [
-            lambda: check_topic(amqp_url, topic),
-            lambda: read_topic(amqp_url, topic.name),
-            lambda: create_topic(amqp_url, topic),
-            lambda: grow_topic(amqp_url, topic.name, 4),
-        ]
-        for refused in attempts:
-            with pytest.raises(QueueMissing, match=r"routing keys, v2\.2/3 and v2\.2"):
-                refused()
-        queue = grown.queues[2]
-        it.queue_declare(queue.name, durable=True, arguments=queue.declaration)
-        for key in grown.routing_keys(2):
-            it.queue_bind(queue.name, topic.name, key)
-    assert check_topic(amqp_url, topic) == grown
+        for number in missing:
+            it.queue_delete(grown.queue_names[number])
+    attempts: list[Callable[[], object]] = [
+        lambda: check_topic(amqp_url, topic),
+        lambda: verify_topic(amqp_url, topic),
+        lambda: read_topic(amqp_url, topic.name),
+        lambda: grow_topic(amqp_url, topic.name, 4),
+    ]
+    for refused in attempts:
+        with pytest.raises(QueueMissing, match=f"held is lost.*topic create {topic.name} --partitions 3"):
+            refused()
+    if len(missing) < 3:
+        with pytest.raises(QueueMismatch, match="other arguments"):
+            create_topic(amqp_url, Topic(topic.name, 3, "quorum", dead_letter=False))
+    for said in (topic, grown):
+        assert create_topic(amqp_url, said) == check_topic(amqp_url, topic) == grown
+    (warning,) = [it.getMessage() for it in caplog.records if "had lost queues" in it.getMessage()]
+    assert all(grown.queue_names[number] in warning for number in missing)
+    with Publisher(amqp_url, topic.name) as publisher:
+        assert [publisher.publish(None, b"x", partition=it).result() for it in range(3)] == [0, 1, 2]
+    with channel(amqp_url) as it, pytest.raises(UnroutableError):
+        it.basic_publish(topic.name, topic.routing_key(0), b"", mandatory=True)
 
 
 @pytest.mark.parametrize("fault", ["silent", "gone"])

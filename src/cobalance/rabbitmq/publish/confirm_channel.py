@@ -29,6 +29,7 @@ from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.publish.confirms import Confirms, UnconfirmedMessage, refused, unconfirmed
 from cobalance.rabbitmq.publish.rerouting import Returned, current_topic, is_same_layout
 from cobalance.rabbitmq.publish.window import Window
+from cobalance.rabbitmq.topics.admin import creation
 from cobalance.rabbitmq.topics.broker import check_topic, find_topic
 from cobalance.rabbitmq.wire.connection import COUNTED_MS, BrokerConnection
 from cobalance.rabbitmq.wire.failures import loss_reason, too_large
@@ -546,7 +547,8 @@ class ConfirmChannel:
     def _returned(self, lane: Lane, method: Basic.Return, properties: BasicProperties, _: bytes) -> None:
         why = (
             f"no queue takes routing key {method.routing_key!r} of exchange {method.exchange!r} ({method.reply_text}): bind the partition's "
-            f"queue under it; or, if an earlier version created the topic, cobalance topic delete {method.exchange}, and create it again"
+            f"queue under it; or, if that was deleted, create the topic again, as it was: {creation(self.topic.name, self.topic.partitions)}; or, if an "
+            f"earlier version created the topic, cobalance topic delete {method.exchange}, and create it again"
         )
         lane.confirms.returned(properties.cluster_id or properties.message_id or "", why)
 

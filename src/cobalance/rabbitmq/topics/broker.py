@@ -1,5 +1,6 @@
 """Creates, checks and reads topics and queues: short blocking calls, for setup and the CLI."""
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -23,10 +24,12 @@ from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.model.retention import Retention
 from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT, MAX_PARTITIONS, UNLIMITED, QueueType, Topic, set_of
-from cobalance.rabbitmq.topics.admin import Admin, connected, creation
+from cobalance.rabbitmq.topics.admin import LOOK_AHEAD, Admin, connected, creation
 from cobalance.rabbitmq.topics.own_queues import recorded_size
 from cobalance.rabbitmq.topics.queue_sets import bind_set, is_set, mark_sets, own_set, refuse_as_topic, require_bound
 from cobalance.rabbitmq.topics.queue_state import QueueState
+
+logger = logging.getLogger("cobalance.rabbitmq")
 
 PARTITIONS_ARGUMENT = "x-cobalance-partitions"
 """Marks an exchange as a topic, or as a layout of one. RabbitMQ keeps arguments that it does not know, and the
@@ -43,7 +46,8 @@ CORRECT = "Correct the number where a program states it, and restart one that st
 def create_topic(url: str, topic: Topic, *, group: str | None = None) -> Topic:
     """Declares the topic's exchange, queues and bindings. Returns the topic as it is on the broker.
 
-    What already exists must match and is left as it is; a topic that has been grown since matches.
+    What already exists must match and is left as it is; a topic that has been grown since matches. What is missing is
+    made again; queues that were deleted are empty then, which is logged.
 
     With a `group`, also creates a queue set for it, which receives every message from then on, as the topic's own
     queues do. Returns that set, which is consumed like a topic and equals `topic.for_group(group)`. A topic with queue
@@ -104,11 +108,27 @@ def _create_topic(url: str, topic: Topic) -> Topic:
             except (QueueMissing, TopicMissing):
                 pass  # Something has been deleted since; it is created again.
         with admin.changing(topic.name):
-            current = current_layout(admin, topic)
+            current = current_layout(admin, topic, restores=True)
             admin.refuse_more_partitions(current)
+            lost = _lost_queues(admin, current) if admin.has_exchange(current.marker) else []
             admin.declare_exchange(topic.name, {PARTITIONS_ARGUMENT: topic.partitions})
             open_layout(admin, current)
-            return current
+        if lost:
+            logger.warning(
+                "topic %s had lost queues, and what they held: %s. They are there again", topic.name, ", ".join(lost)
+            )
+        return current
+
+
+def _lost_queues(admin: Admin, topic: Topic) -> list[str]:
+    """The queues that are missing. Raises QueueMismatch if the others are not like those that would be made."""
+    lost = []
+    for queue in topic.queues:
+        try:
+            admin.verify(queue)
+        except QueueMissing:
+            lost.append(queue.name)
+    return lost
 
 
 def open_layout(admin: Admin, topic: Topic) -> None:
@@ -124,18 +144,19 @@ def open_layout(admin: Admin, topic: Topic) -> None:
     admin.declare_exchange(topic.marker, {PARTITIONS_ARGUMENT: topic.partitions, LAYOUT_ARGUMENT: topic.layout})
 
 
-def current_layout(admin: Admin, topic: Topic) -> Topic:
+def current_layout(admin: Admin, topic: Topic, *, restores: bool = False) -> Topic:
     """Returns the newest open layout with its actual number of partitions; the topic itself unless it has been grown, or
     was made anew since it had that layout.
 
-    So a program can keep stating the number of partitions that the topic was created with.
+    So a program can keep stating the number of partitions that the topic was created with. Raises QueueMissing if some
+    are missing in a topic that was grown, unless the caller `restores` them.
     """
     newest = newest_layout(admin, topic.name)
     is_another = newest < topic.layout and admin.has_exchange(attrs.evolve(topic, layout=newest).marker)
     if newest <= topic.layout and not is_another:
         _refuse_other_size(admin, topic)
         return topic
-    partitions = _count(admin, attrs.evolve(topic, layout=newest))
+    partitions = _count(admin, attrs.evolve(topic, layout=newest), restores=restores)
     if topic.partitions > partitions and not is_another:
         raise TopicMismatch(
             f"Topic {topic.name!r} at {admin.place} was grown to {counted(partitions, 'partition')}, which is less than {topic.partitions}. "
@@ -174,33 +195,29 @@ def _refuse_other_size(admin: Admin, topic: Topic) -> None:
     )
 
 
-def _count(admin: Admin, layout: Topic) -> int:
-    """The number of partitions that a layout was opened with, all of which must exist.
+def _count(admin: Admin, layout: Topic, *, restores: bool = False) -> int:
+    """The number of partitions that a layout was opened with, all of which must exist, unless the caller `restores` them.
 
     That is recorded beside its marker. Without that check, losing the last queue would spread keys over the remaining
     ones.
     """
     found = list(admin.partition_numbers(layout.prefix))
-    size = recorded_size(admin, layout, found)
+    size = recorded_size(admin, layout, found, ahead=MAX_PARTITIONS if restores else LOOK_AHEAD)
     own = set(found)  # others may have such a name by chance
     missing = next((it for it in range(size or MAX_PARTITIONS) if it not in own), None)
-    if size is None or missing is not None:
-        raise _incomplete(admin, layout, size, missing or 0)
+    if size is None or not (missing is None or restores):
+        raise _incomplete(admin, layout, size, f"{layout.prefix}-{missing or 0}")
     return size
 
 
-def _incomplete(admin: Admin, layout: Topic, size: int | None, missing: int) -> QueueMissing:
-    queue = f"{layout.prefix}-{missing}"
+def _incomplete(admin: Admin, layout: Topic, size: int | None, queue: str) -> QueueMissing:
     number = "a number of partitions that is not known" if size is None else counted(size, "partition")
-    remedy = f"create the topic again, as it was: {creation(layout.name, size)}"
+    remedy = (
+        "what it held is lost. To bring it back, empty, create the topic again, with the type and the options that it had: "
+        f"{creation(layout.name, size)}"
+    )
     if size is None:
         remedy = f"the topic was not deleted completely. Delete the rest of it: cobalance topic delete {layout.name}"
-    elif layout.layout > 1:
-        keys = " and ".join(attrs.evolve(layout, partitions=size).routing_keys(missing))
-        remedy = (
-            f"declare it again, with the arguments of another queue of that layout, and bind it to exchange {layout.name} under its "
-            f"routing keys, {keys}"
-        )
     return QueueMissing(
         f"Queue {queue!r} or a later one was deleted: layout {layout.layout} of topic {layout.name!r} at {admin.place} was opened with "
         f"{number}. Publishers and consumers would disagree on where a key goes: {remedy}."
@@ -248,7 +265,10 @@ def verify(admin: Admin, topic: Topic) -> Topic:
     _require_complete(admin, topic)
     current = current_layout(admin, topic)
     for queue in current.queues:
-        admin.verify(queue)
+        try:
+            admin.verify(queue)
+        except QueueMissing:
+            raise _incomplete(admin, current, current.partitions, queue.name) from None
     admin.refuse_more_partitions(current)
     return current
 
@@ -265,8 +285,8 @@ def check_topic(url: str, topic: Topic, *, timeout_ms: int = 10_000) -> Topic:
     with connected(url, timeout_ms, in_all=True) as admin:
         _require_complete(admin, topic)
         current = current_layout(admin, topic)
-        last = current.queue_names[-1]
-        admin.call(last, lambda c: c.queue_declare(last, passive=True))
+        if not admin.exists(last := current.queue_names[-1]):
+            raise _incomplete(admin, current, current.partitions, last)
         admin.refuse_more_partitions(current)
         return current
 
