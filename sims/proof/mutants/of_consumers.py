@@ -444,11 +444,11 @@ CONFIRMS: tuple[Mutant, ...] = (
     ),
     partition(
         "overdue-too-early",
-        "../publish/overdue",
-        "            while self._begun and self._begun[0][0] <= now:\n",
-        "            while self._begun:\n",
-        "A message is withdrawn before its time is up.",
-        PUBLISH + "test_overdue.py",
+        "../publish/confirm_channel",
+        "            if message.due > now:\n",
+        "            if message.due > now + 3_600:\n",
+        "A message is ended before its time is up.",
+        PUBLISH + "test_overdue.py::test_each_has_its_whole_time",
     ),
     partition(
         "a-nack-is-an-ack",

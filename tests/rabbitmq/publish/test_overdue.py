@@ -14,57 +14,15 @@ from tests.faults.rabbitmq_servers import Leader
 from cobalance.errors import PublishFailed
 from cobalance.rabbitmq import Publisher
 from cobalance.rabbitmq.publish.confirms import UnconfirmedMessage
-from cobalance.rabbitmq.publish.overdue import Overdue
 from cobalance.rabbitmq.publish.window import Window
 from cobalance.servers import OwnRabbitMQ
 
 WITHIN_S = 30
 
 
-class Withdrawn:
-    """Records what was withdrawn, and when."""
-
-    def __init__(self, count: int) -> None:
-        self.messages: list[tuple[str, float]] = []
-        self._count, self.all = count, threading.Event()
-
-    def __call__(self, message: UnconfirmedMessage) -> None:
-        self.messages.append((message.id, time.monotonic()))
-        if len(self.messages) == self._count:
-            self.all.set()
-
-
 def message(name: str) -> UnconfirmedMessage:
     properties: Any = None
     return UnconfirmedMessage(lambda _: 0, name, name, b"", properties)
-
-
-def test_each_has_its_whole_time() -> None:
-    """In order, and also the first one after an idle time."""
-    withdrawn = Withdrawn(2)
-    patience = Overdue(100)
-    first, second = message("1"), message("2")
-    sent = [time.monotonic()]
-    patience.watch(first, withdrawn)
-    threading.Event().wait(0.05)
-    sent.append(time.monotonic())
-    patience.watch(second, withdrawn)
-    assert withdrawn.all.wait(WITHIN_S)
-    assert [name for name, _ in withdrawn.messages] == ["1", "2"]
-    assert all(at - since >= 0.1 for (_, at), since in zip(withdrawn.messages, sent, strict=True))
-
-
-def test_what_is_settled_is_not_kept() -> None:
-    """Nor is the thread, once there is nothing to watch."""
-    withdrawn = Withdrawn(1)
-    patience = Overdue(50)
-    for number in range(1_000):
-        patience.watch(message(str(number)), withdrawn)  # not referenced anywhere else
-    kept = message("kept")
-    patience.watch(kept, withdrawn)
-    assert len(patience._begun) == 1
-    assert withdrawn.all.wait(WITHIN_S)
-    assert [name for name, _ in withdrawn.messages] == ["kept"]
 
 
 def impatient(publisher: Publisher) -> Publisher:
@@ -92,6 +50,26 @@ def test_what_no_call_waits_for_fails_in_time(private_rabbitmq: OwnRabbitMQ) -> 
         publisher._channel._timeout_ms = 1_000 * WITHIN_S
         assert publisher.publish("a", b"late").result() == 0  # confirmed behind the others
         assert seen.exception() is failure
+
+
+def test_each_has_its_whole_time(amqp_url: str) -> None:
+    """The timer that ends the first one leaves the next one alone."""
+    begun, ended, all_ended = list[float](), list[float](), threading.Event()
+    with new_topic(amqp_url) as topic, Publisher(amqp_url, topic, unseen_failures="log") as publisher:
+        block(publisher, True)
+        impatient(publisher)
+
+        def note(_: object) -> None:
+            ended.append(time.monotonic())
+            if len(ended) == 2:
+                all_ended.set()
+
+        for _ in range(2):
+            begun.append(time.monotonic())
+            publisher.publish("a", b"x", wait=False).add_done_callback(note)
+            threading.Event().wait(0.1)
+        assert all_ended.wait(WITHIN_S)
+    assert all(at - since >= 0.2 for at, since in zip(ended, begun, strict=True))
 
 
 def test_what_waits_for_a_blocking_broker_fails_in_time(amqp_url: str) -> None:
@@ -136,16 +114,16 @@ def test_a_call_that_waits_for_room_ends_its_message_itself() -> None:
     """It raises what the future would otherwise tell; from there on the message is like others that no call waits for."""
     window = Window(1)
     inside, outside, awaited = message("1"), message("2"), message("3")
-    inside.watched = outside.watched = False
+    inside.is_timed = outside.is_timed = True
     window.line.extend([inside, outside, awaited])
     assert list(window.let_in()) == [inside]
-    assert window.unwatched() == [outside, inside]
+    assert window.timed() == [outside, inside]
     assert not window.wait_for_room(outside, 0)
-    assert window.unwatched() == [inside]
+    assert window.timed() == [inside]
     window.leave(inside)
     window.settled(inside)
     assert list(window.let_in()) == [outside]
-    assert window.unwatched() == [outside]
+    assert window.timed() == [outside]
 
 
 def block(publisher: Publisher, blocked: bool) -> None:

@@ -251,13 +251,12 @@ def test_a_lost_connection_is_unknown_for_some_and_made_again(amqp_url: str, top
 @contextmanager
 def impatient(publisher: Publisher | AsyncPublisher) -> Iterator[None]:
     """Shortens the timeout of messages; connecting and closing take what time they need on a busy machine."""
-    patience_ms, publisher._timeout_ms = publisher._timeout_ms, 100
-    publisher._overdue._timeout_s = 0.1
+    patience_ms = publisher._timeout_ms
+    publisher._timeout_ms = publisher._channel._timeout_ms = 100
     try:
         yield
     finally:
-        publisher._timeout_ms = patience_ms
-        publisher._overdue._timeout_s = patience_ms / 1000
+        publisher._timeout_ms = publisher._channel._timeout_ms = patience_ms
 
 
 def test_an_unconfirmed_message_is_unknown(amqp_url: str, topic: Topic) -> None:

@@ -15,11 +15,9 @@ from tests.consumers import WITHIN_S, Place, Seen, bodies_in, new_topic
 from tests.streams import cut
 
 from cobalance import Delivery
-from cobalance.errors import PublishFailed, Unreachable
-from cobalance.rabbitmq import AsyncPublisher
+from cobalance.errors import Unreachable
 from cobalance.rabbitmq.consume.dead_letter_sender import DeadLetterSender, Reason
 from cobalance.rabbitmq.dropin import GroupConnection
-from cobalance.rabbitmq.publish.overdue import Overdue
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.threads.log_lines import ServiceThread
 
@@ -104,38 +102,6 @@ async def test_a_member_connects_again_when_the_shortage_is_over(here: Place, sh
             shortage.lasts = False
             here.publish(topic, "after")
             assert await seen.wait(1) == ["after"]
-
-
-def test_what_timed_out_ends_once_there_is_a_thread_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not watched is not taken, and the next one is watched."""
-    overdue, shortage, ended = (
-        Overdue(1),
-        Shortage(monkeypatch, threading.Thread, "start", NO_THREAD),
-        threading.Event(),
-    )
-    refused, taken = Shortage, Overdue
-    shortage.lasts = True
-    with pytest.raises(RuntimeError, match="new thread"):
-        overdue.watch(refused, lambda _: None)
-    shortage.lasts = False
-    overdue.watch(taken, lambda _: ended.set())
-    assert ended.wait(WITHIN_S)
-
-
-async def test_a_message_whose_timeout_nobody_would_watch_is_not_sent(
-    here: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The error says so, and the window has its place again."""
-    with new_topic(here.amqp_url) as topic:
-        async with AsyncPublisher(here.amqp_url, topic, window=1) as publisher:
-            shortage = Shortage(monkeypatch, threading.Thread, "start", NO_THREAD)
-            shortage.lasts = True
-            with pytest.raises(PublishFailed) as raised:
-                await publisher.publish("k", b"lost")
-            assert raised.value.outcome == "not_executed"
-            shortage.lasts = False
-            await publisher.publish("k", b"kept")
-        assert bodies_in(here.amqp_url, topic.queue_names[0]) == ["kept"]
 
 
 def test_a_message_is_given_up_once_there_is_a_thread_for_that(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,6 @@ class ConfirmChannel:
         self._connecting = threading.Lock()
         self._closing = threading.Event()  # ends attempts in progress
         self._was_open, self._closed, self._process = False, False, 0
-        self._deciding = threading.Lock()  # which of two threads settles a message
         self._most_body = 0
         """The largest body that RabbitMQ accepts, once known."""
         # The rest belongs to the I/O thread.
@@ -257,11 +256,6 @@ class ConfirmChannel:
         self._connection.submit(lambda: self._settle(message, failure))
         return failure
 
-    def expire(self, message: UnconfirmedMessage) -> None:
-        """Settles the message if its time is up, even if the publisher's thread hangs. Not for users' threads."""
-        if self._decide(message):
-            self._finish(message, self._why_late(message))
-
     def wait_until_quiet(self, timeout_ms: int) -> bool:
         """Waits until everything sent so far is settled; False on timeout. Blocks.
 
@@ -413,7 +407,7 @@ class ConfirmChannel:
     def _end_late(self) -> None:
         """Ends what has timed out, in order, unless a call waits for it and does that; looks again when the next one would."""
         now = time.monotonic()
-        for message in sorted(self.window.unwatched(), key=lambda it: it.due):
+        for message in sorted(self.window.timed(), key=lambda it: it.due):
             if message.due > now:
                 self._end_late_from(message.due)
                 return
@@ -453,9 +447,7 @@ class ConfirmChannel:
     def _publish(self, message: UnconfirmedMessage) -> None:
         partition = message.route(self.topic)
         message.partition, message.written = partition, True
-        if (
-            message.settled or message.withdrawn
-        ):  # looked at last, as another thread marks it before it asks whether it was written
+        if message.withdrawn:  # looked at last, as another thread marks it before it asks whether it was written
             message.written = False
             self._settle(message, self._why_late(message))
             return
@@ -564,16 +556,24 @@ class ConfirmChannel:
         for message in [*returned, *held, *self.window.let_in(all_of_them=True)]:
             self._settle(message, refused(message, reason))
 
-    # The rest is for any thread.
-
     def _settle(self, message: UnconfirmedMessage, error: ServerError | None) -> None:
-        if self._decide(message):
-            self._finish(message, error)
+        if message.settled:
+            return
+        message.settled = True
+        self.window.leave(message)  # first: a callback may publish the next one
+        if self.window.line:
+            self._connection.submit(self._let_in)
+        if error is not None and not message.watched:
+            self.failures.add(message.outcome, error)
+        try:
+            if error is None:
+                message.outcome.set_result(message.partition)
+            else:
+                message.outcome.set_exception(error)
+        finally:  # whatever its callbacks raise
+            self.window.settled(message)
 
-    def _decide(self, message: UnconfirmedMessage) -> bool:
-        with self._deciding:
-            was_settled, message.settled = message.settled, True
-        return not was_settled
+    # The rest is for any thread.
 
     def _why_late(self, message: UnconfirmedMessage) -> ServerError:
         if message.written:
@@ -590,20 +590,6 @@ class ConfirmChannel:
         return refused(
             message, "it could not be sent in time; does a callback of a future hold up the publisher's thread?"
         )
-
-    def _finish(self, message: UnconfirmedMessage, error: ServerError | None) -> None:
-        self.window.leave(message)  # first: a callback may publish the next one
-        if self.window.line:
-            self._connection.submit(self._let_in)
-        if error is not None and not message.watched:
-            self.failures.add(message.outcome, error)
-        try:
-            if error is None:
-                message.outcome.set_result(message.partition)
-            else:
-                message.outcome.set_exception(error)
-        finally:  # whatever its callbacks raise
-            self.window.settled(message)
 
 
 def _ms_until(moment: float) -> int:

@@ -29,6 +29,8 @@ class UnconfirmedMessage:
     outcome: Outcome = attrs.field(factory=Outcome, repr=False)
     watched: bool = True
     """Whether the publisher's call waits for it and reports its failure."""
+    is_timed: bool = False
+    """The publisher's thread ends it when its time is up; otherwise its call does."""
     partition: int = -1
     """Its partition in the layout known last."""
     routing_key: str = ""

@@ -8,7 +8,7 @@ from typing import Literal, Self, Unpack, get_args
 
 import anyio
 
-from cobalance.errors import PublishFailed, UsageError
+from cobalance.errors import UsageError
 from cobalance.limits import check_kind
 from cobalance.names import validate_name
 from cobalance.rabbitmq.model.encoding import Body
@@ -17,7 +17,6 @@ from cobalance.rabbitmq.options import check_options
 from cobalance.rabbitmq.publish.confirm_channel import ConfirmChannel
 from cobalance.rabbitmq.publish.envelopes import Envelopes, Headers, Key, Properties
 from cobalance.rabbitmq.publish.metering import Publishing, PublishMeter
-from cobalance.rabbitmq.publish.overdue import Overdue
 from cobalance.threads.wakeup import Crossing
 from cobalance.threads.worker_threads import in_thread
 
@@ -47,7 +46,6 @@ class _Publishing:
         self._meter, self._name = telemetry, topic if isinstance(topic, str) else topic.name
         self._envelopes = Envelopes(url)
         self._channel = ConfirmChannel(url, topic, name=name, window=window, heartbeat_s=heartbeat_s)
-        self._overdue = Overdue(timeout_ms)
 
     @property
     def topic(self) -> Topic:
@@ -64,7 +62,7 @@ class Publisher(_Publishing):
 
     The topic may be given by name. At most `window` messages are in flight at a time; `publish` waits for room. When a
     connection is lost, unconfirmed messages fail; the next call reconnects, trying up to its timeout. While the broker
-    blocks publishers, calls wait, up to their timeout.
+    blocks publishers, messages wait, up to their timeout.
 
     Leaving the ``with``, and `flush`, raise if messages have failed whose futures nobody has checked; with
     `unseen_failures="log"` they are logged instead. A publisher does not survive a fork: each process needs its own.
@@ -132,7 +130,8 @@ class Publisher(_Publishing):
         Without a key (None) it goes to any partition; with `partition`, to that one. `Properties` lists AMQP's other
         properties of a message, such as `message_id`, `content_type` or `reply_to`.
 
-        The future's result is the partition; it fails after `timeout_ms` without a confirm, and cannot be cancelled. Its
+        The future's result is the partition; it fails after `timeout_ms` without a confirm, and cannot be cancelled. What
+        could not be sent by then, as while the broker blocks publishers, is not sent later ("not_executed"). Its
         callbacks run on the publisher's own thread, so they hold it up, and must not wait for it. They may publish on
         with `wait=False`: what has no room in the window yet is sent when it has.
 
@@ -172,7 +171,7 @@ class Publisher(_Publishing):
         if not self._channel.ready:
             self._channel.open(self._timeout_ms)
         self._channel.check(message)
-        message.watched = wait
+        message.watched, message.is_timed = wait, not wait
         patience_s = self._timeout_ms / 1000
         try:
             self._channel.send(message)
@@ -288,10 +287,7 @@ class AsyncPublisher(_Publishing):
         if not self._channel.ready:
             await self._open()
         self._channel.check(message)
-        try:
-            self._overdue.watch(message, self._channel.expire)
-        except RuntimeError as error:
-            raise _no_thread(error) from None
+        message.is_timed = True
         self._channel.send(message)
         if metered is not None:
             metered.follow(message)
@@ -324,9 +320,3 @@ def _check(url: str, topic: Topic | str, **options: object) -> None:
     else:
         check_kind("topic", topic, Topic)
     check_options({"url": url, **options})
-
-
-def _no_thread(error: RuntimeError) -> PublishFailed:
-    return PublishFailed(
-        f"A message was not sent, since nothing would watch its timeout: {error}.", outcome="not_executed"
-    )

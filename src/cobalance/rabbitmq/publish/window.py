@@ -50,12 +50,14 @@ class Window:
         left = {it for it in messages if not (it.withdrawn or it.ended.wait(give_up_at - time.monotonic()))}
         return len(left)
 
-    # The rest is for the publisher's thread, and for the one that ends what is overdue.
+    # The rest is for the publisher's thread.
 
-    def unwatched(self) -> list[UnconfirmedMessage]:
-        """Those whose outcome no call waits for, nor for room for them."""
-        messages = [*self.line.copy(), *self._unsettled.copy()]
-        return [it for it in messages if not (it.watched or it.settled or (it.entry is not None and not it.is_inside))]
+    def timed(self) -> list[UnconfirmedMessage]:
+        """Those that end when their time is up, unless a call still waits for room for them."""
+        messages = [*self.line.copy(), *self._unsettled]
+        return [
+            it for it in messages if it.is_timed and not (it.settled or (it.entry is not None and not it.is_inside))
+        ]
 
     def let_in(self, *, all_of_them: bool = False) -> Iterator[UnconfirmedMessage]:
         """Lets in and yields those for which there is room, and those that were given up; or all, if none is sent."""
@@ -64,7 +66,7 @@ class Window:
             self._unsettled.add(message)
             self._inside.add(message)
             self.line.popleft()
-            if message.settled:  # looked at last, as another thread marks it before it takes it out
+            if message.settled:
                 self.leave(message)
                 self.settled(message)
                 continue
