@@ -7,6 +7,7 @@ unlike the other verbs, it does not even settle what is due.
 from __future__ import annotations
 
 from collections import deque
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import attrs
@@ -184,6 +185,15 @@ class Journal:
             if len(page) < PAGE:
                 return
 
+    def oldest_id(self) -> str:
+        """The position of the oldest entry; that before the first if there is none.
+
+        Raises:
+            ServerError: the journal could not be read.
+        """
+        oldest = self._transport.read_stream(self._key, BEGINNING, 1)
+        return oldest[0][0] if oldest else BEGINNING
+
     def newest_id(self) -> str:
         """The position of the newest entry, to read on from; that before the first if there is none.
 
@@ -209,7 +219,12 @@ class Journal:
 
 
 REMEMBERED = 1_000
-"""So many of the newest entries may be lost at a failover; if it is more, they are read again."""
+"""So many of the newest entries may be lost at a failover, and what follows is read whatever Redis's clock says. If more are lost,
+only entries with a later time than those are new.
+"""
+
+SAMPLED = 100
+"""Of the older ids, one in so many is remembered: by these a snapshot is told from a group that was made anew."""
 
 
 class JournalFollower:
@@ -219,7 +234,9 @@ class JournalFollower:
 
     def __init__(self, journal: Journal, after: str = BEGINNING) -> None:
         self._journal, self._after = journal, after
-        self._read: deque[str] = deque(maxlen=REMEMBERED)
+        self._read: deque[str] = deque()
+        self._samples: deque[str] = deque(maxlen=REMEMBERED)
+        self._count = 0
 
     @classmethod
     def from_newest(cls, journal: Journal) -> JournalFollower:
@@ -228,9 +245,8 @@ class JournalFollower:
         Raises:
             ServerError: the journal could not be read.
         """
-        found = cls(journal, journal.newest_id())
-        if found._after != BEGINNING:
-            found._read.append(found._after)
+        found = cls(journal)
+        found._pass_by(journal.newest_id())
         return found
 
     def entries(self) -> Iterator[JournalEntry]:
@@ -242,12 +258,26 @@ class JournalFollower:
         """
         for entry in self._new():
             self._after = entry.id
-            self._read.append(entry.id)
+            self._remember(entry.id)
             yield entry
+
+    def _remember(self, id_: str) -> None:
+        self._read.append(id_)
+        if len(self._read) > REMEMBERED:
+            oldest, self._count = self._read.popleft(), self._count + 1
+            if self._count % SAMPLED == 1:
+                self._samples.append(oldest)
+
+    def _pass_by(self, newest: str) -> None:
+        """Takes the present entries for read."""
+        self._after = newest
+        if newest != BEGINNING:
+            self._samples.append(self._journal.oldest_id())
+            self._read.append(newest)
 
     def _new(self) -> Iterator[JournalEntry]:
         if not self._read:
-            return self._journal.entries(self._after)
+            return self._first()
         found = self._journal.entries(_before(self._after))
         last = next(found, None)
         if last is not None and last.id == self._after:
@@ -255,12 +285,29 @@ class JournalFollower:
         self._step_back()
         return self._journal.entries(self._after)
 
+    def _first(self) -> Iterator[JournalEntry]:
+        """The first entries. Whatever comes later is new, also on a server whose clock is behind the time to begin at."""
+        newest = BEGINNING if self._after == BEGINNING else self._journal.newest_id()
+        found = self._journal.entries(self._after)
+        first = next(found, None)
+        if first is None:
+            self._pass_by(newest)
+            return found
+        self._samples.append(self._journal.oldest_id())
+        return chain([first], found)
+
     def _step_back(self) -> None:
-        """To the newest of the read entries that is still there; all is new if none is."""
-        there = {it.id for it in self._journal.entries(_before(self._read[0]))}
+        """To the newest of the read entries that is still there. If only older ones than are remembered are, what has a later time is
+        new, and else everything.
+        """
+        oldest = self._read[0]
+        there = {it.id for it in self._journal.entries(_before(oldest))}
         while self._read and self._read[-1] not in there:
             self._read.pop()
-        self._after = self._read[-1] if self._read else BEGINNING
+        if self._read:
+            self._after = self._read[-1]
+        else:
+            self._after = oldest if any(it.id in self._samples for it in self._journal.entries()) else BEGINNING
 
 
 def _before(id_: str) -> str:

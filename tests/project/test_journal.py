@@ -16,7 +16,7 @@ from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.requests import Header, Heartbeat, Join, Leave, Request, SetResources
 from cobalance.coordinator.transport import Script, Transport
 from cobalance.errors import UsageError
-from cobalance.journal import BEGINNING, PAGE, Gap, Journal, JournalEntry, JournalFollower, with_gaps
+from cobalance.journal import BEGINNING, PAGE, REMEMBERED, Gap, Journal, JournalEntry, JournalFollower, with_gaps
 from cobalance.settings import GroupSettings
 
 SETTINGS = GroupSettings(gather_ms=0)
@@ -153,7 +153,7 @@ class Followed:
         group = unique("journal")
         self.coordinator, self._client, self.key = Coordinator(transport, group), client, journal_key(group)
         self.coordinator.create(SETTINGS)
-        journal = Journal(transport, group)
+        self.journal = journal = Journal(transport, group)
         self._first, self._late = JournalFollower(journal), JournalFollower.from_newest(journal)
         assert [it.kind for it in self._first.entries()] == ["incarnation", "configured"]
 
@@ -166,6 +166,13 @@ class Followed:
     def change(self) -> None:
         """Makes an entry."""
         self.coordinator.configure(gather_ms=1)
+
+    def write(self, first: int, count: int) -> None:
+        """Makes many."""
+        with self._client.pipeline() as pipe:
+            for seq in range(first, first + count):
+                pipe.xadd(self.key, {"seq": seq, "kind": "configured", "at_ms": 1})
+            pipe.execute()
 
     def change_far_ahead(self, seq: int) -> None:
         """The same on a server whose clock is ahead by centuries."""
@@ -196,6 +203,44 @@ def test_a_follower_goes_on_with_a_replica_whose_clock_is_behind(followed: Follo
             followed.change()
         client.xtrim(followed.key, maxlen=1, approximate=False)  # what is gone was not read
         assert followed.read() == [7]
+
+
+def test_a_follower_goes_on_with_a_snapshot_that_lacks_more_than_it_remembers(
+    followed: Followed, redis_admin_url: str
+) -> None:
+    """Nothing that it has read, or that was there before it, is new."""
+    with redis.Redis.from_url(redis_admin_url) as client:
+        followed.write(3, 300)
+        older = client.dump(followed.key)
+        assert len(followed.read()) == 300
+        followed.write(303, 2 * REMEMBERED)
+        assert len(followed.read()) == 2 * REMEMBERED
+        later = JournalFollower.from_newest(followed.journal)
+        followed.change()
+        assert len(followed.read()) == len(list(later.entries())) == 1
+        recent = JournalFollower(followed.journal, later._after)
+        followed.change()
+        assert len(followed.read()) == len(list(later.entries())) == len(list(recent.entries())) == 1
+        client.restore(followed.key, 0, older, replace=True)
+        assert not [*followed.read(), *later.entries(), *recent.entries()]
+        followed.change()
+        (found,) = followed.read()
+        assert [it.seq for it in later.entries()] == [it.seq for it in recent.entries()] == [found]
+        assert followed.read() == []
+
+
+def test_a_follower_that_has_read_nothing_hears_a_server_whose_clock_is_behind(followed: Followed) -> None:
+    """It is to begin at a time that is yet to come there."""
+    follower = JournalFollower(followed.journal, "9999999999999-0")
+    assert list(follower.entries()) == []
+    followed.change()
+    assert [it.seq for it in follower.entries()] == followed.read() == [3]
+    follower = JournalFollower(followed.journal, "9999999999999-0")
+    assert list(follower.entries()) == []
+    followed.coordinator.delete()
+    assert list(follower.entries()) == []
+    followed.coordinator.create(SETTINGS)
+    assert [it.seq for it in follower.entries()] == followed.read() == [1, 2]
 
 
 def test_a_follower_goes_on_with_a_group_that_is_made_anew(followed: Followed) -> None:
