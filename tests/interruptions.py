@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _weakrefset
 import dis
+import gc
 import sys
 import threading
 from collections.abc import Callable
@@ -50,6 +51,7 @@ class Interruption:
             self._left -= 1
             if self._left < 0:
                 self.has_come = True
+                self._last.clear()  # it would keep generators from being closed
                 raise Interrupted
         return self
 
@@ -59,6 +61,7 @@ def interrupted(call: Callable[[], object], moment: int, *, in_threading: bool =
     it waits for a new thread to begin, a call may leave that thread waiting for a lock for ever.
     """
     interruption, before = Interruption(moment, in_threading=in_threading), sys.gettrace()
+    gc.disable()  # Python swallows what a finalizer raises
     sys.settrace(interruption)
     try:
         call()
@@ -66,6 +69,7 @@ def interrupted(call: Callable[[], object], moment: int, *, in_threading: bool =
         pass
     finally:
         sys.settrace(before)
+        gc.enable()
     return interruption.has_come  # Python itself swallows what a weak reference's callback raises
 
 

@@ -29,6 +29,7 @@ from cobalance.member.session import Phase
 from cobalance.settings import GroupSettings, MemberSettings
 from cobalance.threads.event_loop import Attendance, running_event_loop
 from cobalance.threads.log_lines import flush
+from cobalance.threads.portal import now
 
 SETTINGS = GroupSettings(session_timeout_ms=3_000, heartbeat_interval_ms=250, revocation_timeout_ms=60_000, gather_ms=0)
 WITHIN_S = 30.0
@@ -218,7 +219,7 @@ def test_a_plain_on_lost_is_waited_for_on_leaving(backend: str) -> None:
         with BlockingGroup("g", ["r0"], redis_url=f"memory://{unique('loops')}", on_lost=lost) as group:
             let_go_on(group._group)
             (tenure,) = group.wait_held("r0")
-            group._event_loop.portal.call(tenure._inner.scope.cancel)
+            group._event_loop.call(now, tenure._inner.scope.cancel)
             assert begun.wait(WITHIN_S)
 
     stay_in_threads() if backend == "threads" else anyio.run(stay, backend=backend)

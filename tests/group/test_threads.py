@@ -19,7 +19,7 @@ from cobalance.errors import CobalanceError, Fenced, GroupFailed, OffsetRegresse
 from cobalance.group.blocking_group import BlockingGroup, BlockingTenure
 from cobalance.group.tenure import Tenure
 from cobalance.settings import GroupSettings, MemberSettings
-from cobalance.threads.portal import EventLoopThread
+from cobalance.threads.portal import EventLoopThread, now
 
 FAST = GroupSettings(session_timeout_ms=900, heartbeat_interval_ms=250, revocation_timeout_ms=2_000, gather_ms=0)
 NAMES = ("r0", "r1", "r2", "r3")
@@ -240,6 +240,30 @@ def test_who_was_interrupted_while_waiting_leaves_nothing_behind(
         monkeypatch.undo()
 
 
+@pytest.mark.parametrize("moment", ["_enter_group", "_wind_up"])
+def test_a_signal_that_comes_just_before_a_long_wait_is_heard(
+    make: Callable[..., BlockingGroup], monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Entering and leaving go on only once its handler has run."""
+    heard = threading.Event()
+    before = signal.signal(signal.SIGUSR1, lambda *_: heard.set())
+    group = make(("r0",))
+    call = getattr(group._group, moment)
+
+    async def wait_and_call() -> None:
+        await anyio.sleep(0.1)  # by then the main thread waits; a signal on this one does not interrupt that
+        signal.raise_signal(signal.SIGUSR1)
+        while not heard.is_set():  # noqa: ASYNC110 -- the handler knows no event loop
+            await anyio.sleep(0.01)
+        await call()
+
+    monkeypatch.setattr(group._group, moment, wait_and_call)
+    with group:
+        group.wait_held(timeout=WITHIN_S)
+    signal.signal(signal.SIGUSR1, before)
+    assert heard.is_set()
+
+
 @pytest.mark.parametrize("how", ["leave", "exit"])
 @pytest.mark.parametrize("where", ["work", "on_assigned", "on_revoked", "on_lost"])
 def test_leaving_where_it_would_wait_for_itself_is_refused(
@@ -254,7 +278,7 @@ def test_leaving_where_it_would_wait_for_itself_is_refused(
         refused.set()
 
     def work(tenure: BlockingTenure) -> None:
-        group._event_loop.portal.call(tenure._inner.stop_now)
+        group._event_loop.call(now, tenure._inner.stop_now)
 
     options: dict[str, Any] = {where: leave} | ({"work": work} if where == "on_lost" else {})
     group = make(("r0",), **options, member=MemberSettings(drain_timeout_ms=60_000))

@@ -16,12 +16,10 @@ from cobalance.group.own_code import ContainedExit, as_raised
 from cobalance.group.stay import ONCE, not_entered
 from cobalance.group.tenure import Tenure
 from cobalance.threads.cancellation import is_cancellation
-from cobalance.threads.gate import ended
-from cobalance.threads.portal import EventLoopThread, within
+from cobalance.threads.portal import EventLoopThread, Visit, now, within
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
-    from contextlib import AbstractContextManager
     from types import TracebackType
 
     from cobalance.description import GroupDescription
@@ -90,7 +88,7 @@ class BlockingMembership:
         self._group = group
         self._event_loop = EventLoopThread()
         self._opening = threading.RLock()  # a signal handler may call stop() in the thread that starts
-        self._stay: AbstractContextManager[Group]
+        self._stay: Visit
         self._entered = self._starting = self._started = self._unwanted = False
 
     def start(self) -> None:
@@ -110,7 +108,7 @@ class BlockingMembership:
                 self._started = True
             if self._unwanted:
                 self._event_loop.begin(self._group.stop)
-            ended(entering).result()
+            entering.result()
             stack.pop_all()
 
     def stop(self) -> None:
@@ -138,7 +136,7 @@ class BlockingMembership:
         with exits_as_raised(), ExitStack() as stack:
             with self._opening:
                 self._open(stack)
-            self._stay = self._event_loop.portal.wrap_async_context_manager(self._group)
+            self._stay = Visit(self._event_loop, self._group)
             self._stay.__enter__()
             stack.pop_all()
         return self
@@ -225,11 +223,11 @@ class BlockingMembership:
 
     def pause(self, *resources: str) -> None:
         """Lets no new work begin on these resources until :meth:`resume`; see :meth:`cobalance.Group.pause`."""
-        self._call(_now, self._group.pause, *resources)
+        self._call(now, self._group.pause, *resources)
 
     def resume(self, *resources: str) -> None:
         """Undoes :meth:`pause`."""
-        self._call(_now, self._group.resume, *resources)
+        self._call(now, self._group.resume, *resources)
 
     def leave(self, *, remain: bool | None = None) -> None:
         """Drains everything, hands it over and ends the membership; see :meth:`cobalance.Group.leave`."""
@@ -332,10 +330,6 @@ class _Role:
     async def give(self) -> None:
         if self._tenure is not None:
             await self._group.give_role(self._tenure)
-
-
-async def _now(function: Callable[..., None], *args: str) -> None:
-    function(*args)
 
 
 async def _wait_draining(tenure: Tenure, seconds: float | None) -> bool:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cobalance.errors import MembershipError
-from cobalance.threads.portal import EventLoopThread
+from cobalance.threads.portal import EventLoopThread, now
 from cobalance.threads.worker_threads import Daemons
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Member:
 
     def die(self) -> None:
         """Cancels its handlers wherever they are, without notifying anyone."""
-        self._event_loop.portal.call(self.group.abandon)
+        self._event_loop.call(now, self.group.abandon)
         self._ended = Daemons().start(self._bury)
 
     def _bury(self) -> None:

@@ -1,8 +1,9 @@
 """Waits that a signal handler may interrupt.
 
 A thread that waits for a future, an event or a condition of the standard library locks it for a moment. Interrupted
-just then by an exception it stays locked, and the thread that is to set it waits for ever. With a :class:`Gate` the
-waiting thread uses only operations that are either done or not when a handler runs, of which none has to be undone.
+just then by an exception it stays locked, and the thread that is to set it waits for ever. With a :class:`Gate` or a
+:class:`Promise` the waiting thread uses only operations that are either done or not when a handler runs, of which none
+has to be undone.
 
 A signal that arrives just as a thread begins to wait does not interrupt it: Python runs the handler once the wait has
 ended. So none here lasts longer than ``LOOK_S``; then the next one begins.
@@ -12,12 +13,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from contextvars import copy_context
-from functools import partial
-from queue import Empty, SimpleQueue
 from threading import Lock
-from typing import NoReturn, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cobalance.threads.log_lines import ServiceThread
 
@@ -51,27 +51,81 @@ class Gate:
     def _park(self, timeout_s: float | None) -> bool:
         parked = Lock()
         parked.acquire()
-        self._parked.append(parked)
         give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self.is_open:
-            left_s = LOOK_S if give_up_at is None else min(LOOK_S, give_up_at - time.monotonic())
-            if left_s <= 0:
-                return False
-            parked.acquire(timeout=left_s)
-        return True
+        try:
+            self._parked.append(parked)
+            while not self.is_open:
+                left_s = LOOK_S if give_up_at is None else min(LOOK_S, give_up_at - time.monotonic())
+                if left_s <= 0:
+                    return False
+                parked.acquire(timeout=left_s)
+            return True
+        finally:
+            with suppress(ValueError):  # the one who opened it has taken it
+                self._parked.remove(parked)
 
 
-def ended(future: Future[T]) -> Future[T]:
-    """The future once it is done, however long that takes."""
-    gate = Gate()
-    future.add_done_callback(lambda _: gate.open())
-    gate.wait()
-    return future
+class Promise(Generic[T]):
+    """A result that one thread sets for others. Like a future of the standard library, but without a lock: setting it
+    once more, where a handler interrupted that, does no harm.
+    """
+
+    def __init__(self) -> None:
+        self._gate = Gate()
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._is_set = False
+        self._callbacks: list[Callable[[Promise[T]], object]] = []
+
+    def done(self) -> bool:
+        """Whether nobody has to wait for it any more."""
+        return self._gate.is_open
+
+    def set_result(self, result: T) -> None:
+        self._result, self._is_set = result, True
+        self.cancel()
+
+    def set_exception(self, error: BaseException) -> None:
+        self._error, self._is_set = error, True
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Lets nobody wait for it any longer. A result that was set stays."""
+        self._gate.open()
+        for call in tuple(self._callbacks):
+            call(self)
+
+    def add_done_callback(self, call: Callable[[Promise[T]], object]) -> None:
+        """Calls a function when it is done, on any thread; perhaps more than once."""
+        self._callbacks.append(call)
+        if self.done():
+            call(self)
+
+    def result(self) -> T:
+        """The result, once it is set, however long that takes.
+
+        Raises:
+            CancelledError: it will never be set.
+        """
+        error = self.exception()
+        try:
+            if error is not None:
+                raise error
+            return self._result  # type: ignore[no-any-return]
+        finally:
+            del self, error  # the exception's traceback refers to this frame
+
+    def exception(self) -> BaseException | None:
+        """The exception instead, or None if there is a result."""
+        self._gate.wait()
+        if not self._is_set:
+            raise CancelledError
+        return self._error
 
 
 def shielded(call: Callable[[], T]) -> T:
     """Returns the result of a call, made on a thread of its own: a handler that raises interrupts only the wait for it."""
-    answer: SimpleQueue[Callable[[], T]] = SimpleQueue()
+    answer: Promise[T] = Promise()
     thread = ServiceThread(copy_context().run, "cobalance call", (_carry_out, call, answer))
     try:
         thread.start()
@@ -79,22 +133,11 @@ def shielded(call: Callable[[], T]) -> T:
         if thread.ident is not None:  # a handler's
             raise
         return call()  # the system gives no thread
-    while True:
-        try:
-            result = answer.get(timeout=LOOK_S)
-        except Empty:
-            continue
-        return result()
+    return answer.result()
 
 
-def _carry_out(call: Callable[[], T], answer: SimpleQueue[Callable[[], T]]) -> None:
+def _carry_out(call: Callable[[], T], answer: Promise[T]) -> None:
     try:
-        result = call()
+        answer.set_result(call())
     except BaseException as error:  # noqa: BLE001 -- raised where the result is awaited
-        answer.put(partial(_fail, error))
-    else:
-        answer.put(lambda: result)
-
-
-def _fail(error: BaseException) -> NoReturn:
-    raise error
+        answer.set_exception(error)

@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from collections import deque
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import anyio
-from anyio.from_thread import BlockingPortal
 
-from cobalance.threads.gate import Gate, ended
+from cobalance.threads.cancellation import is_cancellation
+from cobalance.threads.gate import LOOK_S, Gate, Promise
 from cobalance.threads.log_lines import ServiceThread
+from cobalance.threads.wakeup import Wakeup
+from cobalance.threads.worker_threads import callers_context
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
+    from contextlib import AbstractAsyncContextManager
+    from types import TracebackType
     from typing import Any
 
 T = TypeVar("T")
 
 
 class EventLoopThread:
-    """Runs an event loop for the duration of a ``with``. The thread is a daemon, so it never keeps a process alive."""
+    """Runs an event loop for the duration of a ``with``. The thread is a daemon, so it never keeps a process alive.
+
+    A signal handler may interrupt its callers anywhere by raising: they hand over what the loop is to do without a lock,
+    and each wait is that of a :class:`Gate`.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal handler may call while its thread does
-        """A call begins before the loop ends, or not at all."""
-        self._opening = _Opening()
+        self._loop = _Loop()
 
     def __enter__(self) -> Self:
-        self._opening = _Opening()
+        self._loop = loop = _Loop()
         try:
-            self._thread = ServiceThread(_run, "cobalance-event-loop", (self._opening,))
+            self._thread = ServiceThread(loop.run, "cobalance-event-loop")
             self._thread.start()
-            self.portal = self._opening.result()
+            loop.begun.result()
             return self
         except BaseException:
-            self._opening.abandon()
+            loop.end(cancel=True)
             raise
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -54,102 +60,167 @@ class EventLoopThread:
             raise
         self._end(cancel=cancel)
 
-    def begin(self, function: Callable[..., Awaitable[T]], *args: Any) -> Future[T]:
-        """Begins a call in the loop. Its future is cancelled if the loop ends first, or has ended."""
-        with self._lock:
-            try:
-                return self.portal.start_task_soon(function, *args)
-            except RuntimeError:  # it has ended
-                never: Future[T] = Future()
-                never.cancel()
-                return never
+    def begin(self, function: Callable[..., Awaitable[T]], *args: Any) -> Promise[T]:
+        """Begins a call in the loop. Its promise is cancelled if the loop ends first, or has ended."""
+        call = Call(function, *args)
+        self._loop.post(call)
+        return call
 
     def call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Calls an async function in the loop and returns its result. If the waiting thread is interrupted, as by a
         signal handler, the call is cancelled. Once this loop has ended, another one is made for the call.
         """
-        call = _Call(function, *args)
+        call = Call(function, *args)
         try:
-            return ended(self.begin(call.run)).result()
+            self._loop.post(call)
+            return call.result()
         except CancelledError:
-            self._thread.join()
+            self._loop.over.wait()
         except BaseException:
-            self.begin(call.stop)
+            if not call.done():
+                self.begin(call.stop)
             raise
+        finally:
+            del call  # it may hold the exception, whose traceback refers to this frame
         with EventLoopThread() as other:
             return other.call(function, *args)
 
     def _end(self, *, cancel: bool) -> None:
-        if self._opening.portal is None:  # its beginning was interrupted
-            self._opening.abandon()
+        if not self._loop.begun.done():  # its beginning was interrupted
+            self._loop.end(cancel=True)
             return
-        with self._lock, suppress(RuntimeError):  # it has already ended
-            self.portal.call(self.portal.stop, cancel)
+        self._loop.end(cancel=cancel)
+        self._loop.over.wait()
         self._thread.join()
 
 
-class _Opening:
-    """The beginning of a loop, for which a thread waits that a signal handler may interrupt by raising."""
+class _Loop:
+    """What happens on the thread, and what others ask of it. None of them waits here."""
 
     def __init__(self) -> None:
-        self.portal: BlockingPortal | None = None
-        self.is_unwanted = False
-        self._error: BaseException | None = None
-        self._ended = Gate()
+        self.begun: Promise[None] = Promise()
+        """Set when the loop runs, or to what prevents it."""
+        self.over = Gate()
+        self._wakeup: Wakeup | None = None
+        self._is_unwanted = self._is_cancelled = False
+        self._posted: deque[Call[Any]] = deque()
+        self._open: set[Call[Any]] = set()
+        """The calls that were posted and have not ended."""
 
-    def result(self) -> BlockingPortal:
-        """The portal, once the loop runs; raises why it does not."""
-        self._ended.wait()
-        if self.portal is None:
-            raise self._error or RuntimeError("the event loop has ended")
-        return self.portal
+    def post(self, call: Call[Any]) -> None:
+        """Begins a call, or cancels it if the loop has ended, or ends before; any thread."""
+        self._open.add(call)
+        self._posted.append(call)
+        self._wake()
+        if self.over.is_open:  # after adding it: either it is seen here, or as the loop ends
+            call.cancel()
 
-    def begun(self, portal: BlockingPortal) -> None:
-        self.portal = portal
-        self._ended.open()
+    def end(self, *, cancel: bool) -> None:
+        """Ends the loop once its calls have ended, or lets it not begin; any thread."""
+        self._is_cancelled |= cancel
+        self._is_unwanted = True
+        self._wake()
 
-    def failed(self, error: BaseException) -> None:
-        """Does nothing if the loop has begun: then nobody waits here."""
-        self._error = error
-        self._ended.open()
+    def _wake(self) -> None:
+        if self._wakeup is not None:  # otherwise it looks as it begins
+            self._wakeup.notify()
 
-    def abandon(self) -> None:
-        """Ends the loop, or lets it not begin. Does not wait."""
-        self.is_unwanted = True
-        if self.portal is not None:  # otherwise the loop sees the mark as it begins
-            with suppress(RuntimeError):  # it has already ended
-                self.portal.start_task_soon(self.portal.stop, True)
+    def run(self) -> None:
+        try:
+            anyio.run(self._serve)
+        except BaseException as error:  # noqa: BLE001 -- raised where the result is awaited
+            if not self.begun.done():
+                self.begun.set_exception(error)
+        self.over.open()
+        for call in tuple(self._open):
+            call.cancel()
+
+    async def _serve(self) -> None:
+        self._wakeup = wakeup = Wakeup()
+        async with anyio.create_task_group() as tasks:
+            self.begun.set_result(None)
+            is_unwanted = self._is_unwanted
+            while not is_unwanted:
+                await wakeup.wait()
+                is_unwanted = self._is_unwanted  # first: what was posted before still begins
+                while self._posted:
+                    call = self._posted.popleft()
+                    _ = call.context.run(tasks.start_soon, self._carry_out, call)
+            if self._is_cancelled:
+                tasks.cancel_scope.cancel()
+
+    async def _carry_out(self, call: Call[Any]) -> None:
+        try:
+            await call.run()
+        finally:
+            self._open.discard(call)
 
 
-def _run(opening: _Opening) -> None:
-    try:
-        anyio.run(_serve, opening)
-    except BaseException as error:  # noqa: BLE001 -- raised where the result is awaited
-        opening.failed(error)
-
-
-async def _serve(opening: _Opening) -> None:
-    async with BlockingPortal() as portal:
-        opening.begun(portal)
-        if not opening.is_unwanted:
-            await portal.sleep_until_stopped()
-
-
-class _Call(Generic[T]):
+class Call(Promise[T]):
     """A call on the event loop, which can be cancelled even before it has begun."""
 
     def __init__(self, function: Callable[..., Awaitable[T]], *args: Any) -> None:
+        super().__init__()
         self._function, self._args = function, args
+        self.context = callers_context()
         self._scope: anyio.CancelScope | None = None
 
-    async def run(self) -> T:
-        with anyio.CancelScope() as self._scope:
-            return await self._function(*self._args)
-        raise InterruptedError  # never seen: the caller is gone
+    async def run(self) -> None:
+        try:
+            with anyio.CancelScope() as self._scope:
+                self.set_result(await self._function(*self._args))
+        except BaseException as error:
+            if not is_cancellation(error):
+                self.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self.cancel()
 
     async def stop(self) -> None:
         if self._scope is not None:
             self._scope.cancel()
+
+
+class Visit:
+    """Enters an async context manager in an event loop, and leaves it, both in one task of the loop's."""
+
+    def __init__(self, event_loop: EventLoopThread, manager: AbstractAsyncContextManager[object]) -> None:
+        self._event_loop, self._manager = event_loop, manager
+        self._entered, self._is_inside = Gate(), False
+        self._reason: tuple[type[BaseException] | None, BaseException | None, TracebackType | None] = None, None, None
+
+    def __enter__(self) -> None:
+        self._stay = self._event_loop.begin(self._live)
+        while not (self._entered.wait(LOOK_S) or self._stay.done()):
+            pass
+        if not self._is_inside:
+            self._stay.result()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        self._reason = kind, error, trace
+        self._event_loop.begin(now, self._asked.set)
+        return self._stay.result()
+
+    async def _live(self) -> bool | None:
+        self._asked = anyio.Event()
+        try:
+            await self._manager.__aenter__()
+            self._is_inside = True
+        finally:
+            self._entered.open()
+        try:
+            await self._asked.wait()
+        finally:  # what goes wrong inside may cancel the wait
+            left = await self._manager.__aexit__(*self._reason)
+        return left
+
+
+async def now(function: Callable[..., T], *args: Any) -> T:
+    """Calls a plain function."""
+    return function(*args)
 
 
 async def within(seconds: float | None, wait: Callable[..., Awaitable[T]], *args: str) -> T:

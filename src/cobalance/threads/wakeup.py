@@ -10,6 +10,7 @@ from typing import TypeVar
 from anyio import CancelScope
 
 from cobalance.threads.event_loop import LoopEvent, running_event_loop
+from cobalance.threads.gate import Promise
 
 T = TypeVar("T")
 
@@ -64,7 +65,7 @@ class Crossing:
             self._ended.popleft().set()
 
 
-async def end_of(future: Future[T]) -> None:
+async def end_of(future: Future[T] | Promise[T]) -> None:
     """Waits for a thread's future on either event loop. Cancelling the wait leaves the future's work running."""
     if not future.done():
         wakeup = Wakeup()
@@ -90,7 +91,7 @@ async def insist(wait: Callable[[], Awaitable[object]], scope: CancelScope) -> N
             return
 
 
-async def result_of(future: Future[T]) -> T:
+async def result_of(future: Future[T] | Promise[T]) -> T:
     """Waits for the future and returns its result, or raises its exception; see :func:`end_of`."""
     await end_of(future)
     return future.result()

@@ -46,7 +46,7 @@ class WorkerThreads:
         runs on by itself.
         """
         await anyio.lowlevel.checkpoint()
-        return await result_of(await _patiently(lambda: self._daemons.start(partial(_context().run, function))))
+        return await result_of(await _patiently(lambda: self._daemons.start(partial(callers_context().run, function))))
 
     async def run_to_end(
         self, function: Callable[[], T], patience: Callable[[], AbstractContextManager[CancelScope]]
@@ -78,7 +78,7 @@ async def in_thread(make: Callable[[], T], undo: Callable[[T], object] = lambda 
         tell = _carry_out(made, make)
         tell()
 
-    context = _context()
+    context = callers_context()
     await _patiently(Thread(target=context.run, args=(run,), name="cobalance-call", daemon=True).start)
     try:
         return await result_of(made)
@@ -143,7 +143,7 @@ def _carry_out(call: Future[T], function: Callable[[], T]) -> Callable[[], None]
     return partial(call.set_result, result)
 
 
-def _context() -> Context:
+def callers_context() -> Context:
     """The caller's, without sniffio's, so that the function may run an event loop of its own in the thread."""
     context = copy_context()
     context.run(_leave_event_loop)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pika import exceptions as pika_errors
+from tests.interruptions import interrupted
 from tests.programs import create_group, programs
 from tests.rabbitmq.dropin.parts import DEADLINE_S, SETTINGS, Broker, Handled, Program, connect, consume, ends, reasons
 
@@ -96,6 +97,31 @@ def test_ctrl_c(broker: Broker, group: str) -> None:
 
 def _interrupt() -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("step", [pytest.param(9, id="some"), pytest.param(1, id="all", marks=pytest.mark.thorough)])
+def test_leaving_that_a_signal_handler_interrupts(step: int, broker: Broker, group: str) -> None:
+    """By raising, at any moment: leaving once more ends it, and the program may consume again."""
+    (name,) = broker.declare(1)
+    handled: list[bytes] = []
+
+    def on_message(channel: Any, method: Any, _: Any, body: bytes) -> None:
+        handled.append(body)
+        channel.basic_ack(method.delivery_tag)
+
+    moment, is_interrupted = 0, True
+    with connect(broker, group) as connection:
+        while is_interrupted:
+            broker.publish(name, moment)
+            consume(connection, [name], on_message)
+            while len(handled) <= moment // step:
+                connection.process_data_events(0.05)
+            connection._cancelled.update(connection._consumers)  # as close() does
+            is_interrupted = interrupted(connection.leave, moment)
+            connection.leave()
+            moment += step
+    assert moment > 50
+    assert len(handled) == moment // step
 
 
 def test_consuming_again_after_stopping(broker: Broker, group: str) -> None:

@@ -37,11 +37,11 @@ import atexit
 import gc
 import logging
 import os
-import threading
 import time
 from collections import deque
 from contextlib import nullcontext, suppress
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from urllib.parse import quote
 from weakref import WeakMethod, ref
@@ -67,7 +67,6 @@ from cobalance.rabbitmq.wire.address import check_amqp_url, single_urls
 from cobalance.rabbitmq.wire.failures import connect_failure
 from cobalance.rabbitmq.wire.parameters import connection_parameters
 from cobalance.rabbitmq.wire.pika_internals import calling_back
-from cobalance.threads.gate import ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,7 +152,7 @@ class GroupConnection:
         self._cancelled: set[str] = set()  # queues whose consumers go when the membership is over
         self._stopping = False
         self._calls: deque[Callable[[], object]] = deque()
-        self._bell = threading.Event()
+        self._bell: SimpleQueue[None] = SimpleQueue()  # of at most about one
         self._served_at = 0.0
         places = (
             [connection_parameters(url, f"{group}/program", 60, 10_000) for url in single_urls(parameters)]
@@ -316,7 +315,7 @@ class GroupConnection:
     def _give_up(self, membership: BackgroundMembership) -> None:
         self._lanes.give_up()
         try:
-            ended(membership.over).result()
+            membership.over.result()
         finally:
             self._forget()
 
@@ -392,8 +391,9 @@ class GroupConnection:
                 self._pika.process_data_events(wait_s)  # type: ignore[arg-type]  # it takes fractions
             except pika_errors.AMQPError as error:
                 log.warning("group %s: the program's own connection is lost (%s)", self.group, type(error).__name__)
-        elif self._bell.wait(wait_s):
-            self._bell.clear()
+        else:
+            with suppress(Empty):
+                self._bell.get(timeout=wait_s)
 
     def _run_calls(self) -> None:
         with calling_back(self._pika):
@@ -409,7 +409,8 @@ class GroupConnection:
             _raise(failure)
 
     def _wake(self) -> None:
-        self._bell.set()
+        if self._bell.empty():
+            self._bell.put(None)
         with suppress(pika_errors.AMQPError, AttributeError, OSError):  # not open: then no one waits in it
             self._pika.add_callback_threadsafe(_nothing)
 
@@ -425,18 +426,18 @@ class GroupConnection:
         self._process = os.getpid()
         atexit.register(self._at_exit)
         self._membership.start()
-        failure = ended(self._membership.entered).exception()
+        failure = self._membership.entered.exception()
         if failure is not None:
             self._cancelled.update(self._consumers)
             self._forget()
             _raise(failure)
 
     def _forget(self) -> None:
-        atexit.unregister(self._at_exit)
-        self._membership = None
         for consumer in self._consumers.values():
             consumer.channel.forget()
         self._remove_cancelled()
+        self._membership = None  # last: what interrupts this is made up for by the next call that leaves
+        atexit.unregister(self._at_exit)
 
     def _remove_cancelled(self) -> None:
         self._consumers = {queue: it for queue, it in self._consumers.items() if queue not in self._cancelled}

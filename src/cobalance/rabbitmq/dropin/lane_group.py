@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import anyio
@@ -12,6 +10,7 @@ import attrs
 
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
 from cobalance.rabbitmq.dropin.lanes import LaneWorker
+from cobalance.threads.gate import Promise
 from cobalance.threads.log_lines import ServiceThread
 from cobalance.threads.wakeup import result_of
 
@@ -93,12 +92,11 @@ class BackgroundMembership:
         owner: ref[Any],
         **options: Any,
     ) -> None:
-        self.entered: Future[None] = Future()
+        self.entered: Promise[None] = Promise()
         """Done when the servers are reached, or with the error that prevents it."""
-        self.over: Future[None] = Future()
+        self.over: Promise[None] = Promise()
         """Done when everything was handed over, or with the failure that ended the membership."""
-        self._stop: Future[None] = Future()
-        self._stop_lock = threading.Lock()
+        self._stop: Promise[None] = Promise()
         self._group = LaneGroup(name, queues, lanes, self.ask_stop, **options)
         self._lanes, self._wake, self._owner = lanes, wake, owner
         self._thread = ServiceThread(self._run, f"cobalance-{name}-member")
@@ -119,9 +117,7 @@ class BackgroundMembership:
 
     def ask_stop(self) -> None:
         """Begins to leave; from any thread, any number of times."""
-        with self._stop_lock:
-            if not self._stop.done():
-                self._stop.set_result(None)
+        self._stop.set_result(None)
 
     def _run(self) -> None:
         failure = None
@@ -133,11 +129,11 @@ class BackgroundMembership:
 
     def _end(self, failure: BaseException | None) -> None:
         self.running.discard(self)
-        for future in (self.entered, self.over):
-            if failure is None and not future.done():
-                future.set_result(None)
-            elif not future.done():
-                future.set_exception(failure)
+        for promise in (self.entered, self.over):
+            if failure is None and not promise.done():
+                promise.set_result(None)
+            elif failure is not None and not promise.done():
+                promise.set_exception(failure)
         self._wake()
 
     async def _be_a_member(self) -> None:

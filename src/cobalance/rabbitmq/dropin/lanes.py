@@ -14,7 +14,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from cobalance.rabbitmq.consume.dead_letter_target import target_of
 from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
 from cobalance.rabbitmq.consume.watch import Watch
 from cobalance.rabbitmq.model.headers import has_odd_deaths
+from cobalance.threads.gate import Promise
 from cobalance.threads.wakeup import end_of, insist, result_of
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class LaneWorker(PartitionWorker):
         self._give_up = give_up
         self._lanes, self._patience, self.metering = lanes, patience, metering
         self._calling = threading.Lock()
-        self._calls: list[Future[None]] = []  # callbacks that have not returned; one may have begun the next
+        self._calls: list[Promise[None]] = []  # callbacks that have not returned; one may have begun the next
         super().__init__(tenure, queue, partitions)
         self.slot.watch = Watch(
             partitions.own, lambda _: None
@@ -84,15 +84,15 @@ class LaneWorker(PartitionWorker):
         with self._calling:
             begins = self.slot.begin()
             if begins:
-                self._calls.append(Future())
+                self._calls.append(Promise())
         return begins
 
     def returned(self) -> None:
         """The callback called last has returned."""
         with self._calling:
-            call = self._calls.pop() if self._calls else None
-        if call is not None:
-            call.set_result(None)
+            if self._calls:
+                self._calls[-1].set_result(None)
+                self._calls.pop()
 
     @property
     def busy_since(self) -> int | None:
@@ -131,7 +131,7 @@ class OfferedBatch:
 
     worker: LaneWorker
     deliveries: deque[Delivery]
-    begun: Future[int] = attrs.field(factory=Future)
+    begun: Promise[int] = attrs.field(factory=Promise)
     """Done when the thread is through with them: how many were begun."""
     over: bool = False
     """Nothing waits for it any more: the tenure was lost."""
@@ -219,9 +219,9 @@ class Lane:
         self._failures.pop(delivery.delivery_tag, None)
 
     def _end_batch(self) -> None:
-        batch, self._batch = self._batch, None
-        if batch is not None:
-            batch.begun.set_result(self._begun)
+        if self._batch is not None:
+            self._batch.begun.set_result(self._begun)
+            self._batch = None
 
 
 @attrs.frozen

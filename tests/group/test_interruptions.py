@@ -1,0 +1,105 @@
+"""Calls without async that a signal handler interrupts by raising, at each moment at which Python may run one."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
+import anyio
+import pytest
+from tests.interruptions import WAIT_S, interrupted, wait_for_the_end_of
+
+from cobalance.group.blocking_group import BlockingGroup
+from cobalance.settings import GroupSettings, MemberSettings
+from cobalance.threads.gate import Gate
+from cobalance.threads.portal import EventLoopThread
+
+SETTINGS = GroupSettings(gather_ms=0)
+
+STEPS = [pytest.param(7, id="some"), pytest.param(1, id="all", marks=pytest.mark.thorough)]
+"""Every so many moments."""
+
+_count = itertools.count()
+
+
+def make() -> BlockingGroup:
+    """A member of a group of its own."""
+    url = f"memory://interruptions-{next(_count)}"
+    return BlockingGroup("g", ["r"], redis_url=url, settings=SETTINGS, member=MemberSettings(drain_timeout_ms=0))
+
+
+def test_a_wait_that_times_out_leaves_nothing_behind() -> None:
+    """Not even in a loop that waits a moment each time."""
+    gate = Gate()
+    assert not any(gate.wait(0.001) for _ in range(3))
+    assert gate._parked == []
+    gate.open()
+    assert gate.wait()
+
+
+async def answer() -> str:
+    """Takes a while, in which its caller waits."""
+    await anyio.sleep(0.0005)
+    return "here"
+
+
+def test_a_call_on_an_event_loop() -> None:
+    """The loop answers other threads, and ends."""
+    with ThreadPoolExecutor(1) as other, EventLoopThread() as event_loop:
+        moment = 0
+        while interrupted(lambda: event_loop.call(answer), moment):
+            assert other.submit(event_loop.call, answer).result(WAIT_S) == "here"
+            moment += 1
+        assert moment > 20
+
+
+def test_the_end_of_an_event_loop() -> None:
+    """It ends all the same, or can be ended again."""
+    moment, is_interrupted = 0, True
+    while is_interrupted:
+        event_loop = EventLoopThread().__enter__()
+        is_interrupted = interrupted(lambda it=event_loop: it.__exit__(None), moment, in_threading=False)  # type: ignore[misc]
+        event_loop.__exit__(None)
+        wait_for_the_end_of("cobalance-event-loop")
+        moment += 1
+    assert moment > 10
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_entering(step: int) -> None:
+    """Its event loop ends."""
+    moment, is_interrupted = 0, True
+    while is_interrupted:
+        group = make()
+        is_interrupted = interrupted(group.__enter__, moment, in_threading=False)
+        if not is_interrupted:
+            group.__exit__(None, None, None)
+        wait_for_the_end_of("cobalance-event-loop")
+        moment += step
+    assert moment > 50
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_starting_and_stopping(step: int) -> None:
+    """What was begun can be ended by another thread."""
+    moment, is_interrupted = 0, True
+    with ThreadPoolExecutor(1) as other:
+        while is_interrupted:
+            group = make()
+            is_interrupted = interrupted(lambda it=group: (it.start(), it.stop()), moment, in_threading=False)  # type: ignore[misc]
+            other.submit(group.stop).result(WAIT_S)
+            wait_for_the_end_of("cobalance-event-loop")
+            moment += step
+    assert moment > 100
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_calls_of_a_member(step: int) -> None:
+    """Other threads' calls are answered, and it leaves."""
+    with ThreadPoolExecutor(1) as other, make() as group:
+        group.wait_held()
+        moment = 0
+        while interrupted(lambda: group.commit("r", 1), moment):
+            assert other.submit(group.describe).result(WAIT_S).name == "g"
+            moment += step
+        assert moment > 20
