@@ -2,7 +2,8 @@
 
 import threading
 from collections import deque
-from concurrent.futures import Future
+
+from cobalance.threads.gate import Promise
 
 
 class Room:
@@ -12,44 +13,39 @@ class Room:
         self.most = most
         self._free = most
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[int, Future[None]]] = deque()
+        self._waiting: deque[tuple[int, Promise[None]]] = deque()
 
-    def enter(self, count: int = 1) -> Future[None]:
-        """Returns a future that is done when there is room for ``count`` more."""
-        turn: Future[None] = Future()
+    def enter(self, count: int = 1) -> Promise[None]:
+        """Returns a promise that is done when there is room for ``count`` more."""
+        turn: Promise[None] = Promise()
         with self._lock:
-            if self._waiting or count > self._free:
-                self._waiting.append((count, turn))
-                return turn
-            self._free -= count
-        turn.set_result(None)
+            self._waiting.append((count, turn))
+            self._let_in()
         return turn
 
-    def is_wanted(self, *, besides: Future[None] | None = None) -> bool:
+    def is_wanted(self, *, besides: Promise[None] | None = None) -> bool:
         """Whether somebody waits for room, other than by this request."""
         with self._lock:
-            return any(turn is not besides and not turn.cancelled() for _, turn in self._waiting)
+            return any(turn is not besides for _, turn in self._waiting)
 
     def leave(self, count: int = 1) -> None:
         """Frees the room of ``count`` finished messages."""
         with self._lock:
             self._free += count
-        self._let_in()
+            self._let_in()
 
-    def give_up(self, turn: Future[None], count: int = 1) -> None:
+    def give_up(self, turn: Promise[None], count: int = 1) -> None:
         """Stops waiting; room granted in the meantime is returned."""
-        if turn.cancel():
-            self._let_in()  # It may have held up smaller requests behind it.
-        else:
-            self.leave(count)
+        with self._lock:
+            if (count, turn) in self._waiting:
+                self._waiting.remove((count, turn))  # It may have held up smaller requests behind it.
+            else:
+                self._free += count
+            self._let_in()
 
     def _let_in(self) -> None:
-        admitted = []
-        with self._lock:
-            while self._waiting and (self._waiting[0][1].cancelled() or self._waiting[0][0] <= self._free):
-                count, turn = self._waiting.popleft()
-                if turn.set_running_or_notify_cancel():
-                    self._free -= count
-                    admitted.append(turn)
-        for turn in admitted:
-            turn.set_result(None)
+        while self._waiting and self._waiting[0][0] <= self._free:
+            count, turn = self._waiting[0]
+            turn.set_result(None)  # first: if a signal handler interrupts this, the next call does it once more
+            self._free -= count
+            self._waiting.popleft()

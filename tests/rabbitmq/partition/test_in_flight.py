@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import anyio
 import pytest
 from tests.consumers import Place, Seen, bodies_in, new_topic, place, until
+from tests.interruptions import WAIT_S, interrupted
 
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import Delivery
@@ -36,6 +39,24 @@ def test_who_gives_up_makes_way() -> None:
     room.give_up(small)
     assert room.enter(1).done()
     assert not room.enter(1).done()
+
+
+def test_leaving_that_a_signal_handler_interrupts() -> None:
+    """By raising, at any moment: other threads go on, and who waits is let in at the latest when somebody leaves next."""
+    moment, is_interrupted = 0, True
+    with ThreadPoolExecutor(1) as other:
+        while is_interrupted:
+            room, heard = Room(1), list[object]()
+            room.enter()
+            turn = room.enter()
+            turn.add_done_callback(heard.append)
+            is_interrupted = interrupted(room.leave, moment)
+            assert other.submit(turn.done).result(WAIT_S) in {False, True}
+            other.submit(room.leave).result(WAIT_S)
+            assert turn.done()
+            assert heard
+            moment += 1
+    assert moment > 5
 
 
 def test_a_share_gives_back_no_more_than_it_has() -> None:

@@ -148,7 +148,7 @@ class ByKey:
     def _may_stay(self) -> bool:
         """Whether no other partition waits for a place."""
         turn = self._turn
-        return not self._places.is_wanted(besides=None if turn is None else turn.future)
+        return not self._places.is_wanted(besides=None if turn is None else turn.promise)
 
     def _take(self, now: float) -> Parcel | None:
         first = self._order.take(now)

@@ -2,8 +2,8 @@
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 
+from cobalance.threads.gate import Promise
 from cobalance.threads.room import Room
 
 
@@ -42,21 +42,21 @@ class Turn:
 
     def __init__(self, room: Room, count: int) -> None:
         self._room, self._count = room, count
-        self.future: Future[None] | None = None
+        self.promise: Promise[None] | None = None
         """The request for room, while it waits or has been granted."""
 
     def queue(self, notify: Callable[[], None]) -> None:
         """Gets in line; `notify` is called, on any thread, when it is our turn."""
-        self.future = self._room.enter(self._count)
-        self.future.add_done_callback(lambda _: notify())
+        self.promise = self._room.enter(self._count)
+        self.promise.add_done_callback(lambda _: notify())
 
     @property
     def has_come(self) -> bool:
         """Whether there is room."""
-        return self.future is not None and self.future.done()
+        return self.promise is not None and self.promise.done()
 
     def give_up(self) -> None:
         """Stops waiting, or returns the room."""
-        if self.future is not None:
-            self._room.give_up(self.future, self._count)
-            self.future = None
+        if self.promise is not None:
+            self._room.give_up(self.promise, self._count)
+            self.promise = None
