@@ -26,11 +26,17 @@ MOMENTS = ("RESUME", "JUMP_BACKWARD", "CALL")
 """After these instructions, whose names may go on, Python runs signal handlers."""
 
 
-class Interruption:
-    """Raises in this thread at one of the moments at which a signal handler could; counts from 0."""
+def raise_interrupted() -> None:
+    raise Interrupted
 
-    def __init__(self, moment: int, *, in_threading: bool = True) -> None:
-        self._in_threading = in_threading
+
+class Interruption:
+    """Acts as a signal handler in this thread at one of the moments at which one could; counts from 0."""
+
+    def __init__(
+        self, moment: int, *, in_threading: bool = True, handler: Callable[[], object] = raise_interrupted
+    ) -> None:
+        self._in_threading, self._handler = in_threading, handler
         self._left, self.has_come = moment, False
         self._last: dict[FrameType, str] = {}
 
@@ -52,15 +58,21 @@ class Interruption:
             if self._left < 0:
                 self.has_come = True
                 self._last.clear()  # it would keep generators from being closed
-                raise Interrupted
+                self._handler()
         return self
 
 
-def interrupted(call: Callable[[], object], moment: int, *, in_threading: bool = True) -> bool:
-    """Calls it, and interrupts it at that moment; False if it was over before. Interrupted in the module `threading`, as
+def interrupted(
+    call: Callable[[], object],
+    moment: int,
+    *,
+    in_threading: bool = True,
+    handler: Callable[[], object] = raise_interrupted,
+) -> bool:
+    """Calls it, and interrupts it at that moment, by raising unless there is a handler; False if it was over before. Interrupted in the module `threading`, as
     it waits for a new thread to begin, a call may leave that thread waiting for a lock for ever.
     """
-    interruption, before = Interruption(moment, in_threading=in_threading), sys.gettrace()
+    interruption, before = Interruption(moment, in_threading=in_threading, handler=handler), sys.gettrace()
     gc.disable()  # Python swallows what a finalizer raises
     sys.settrace(interruption)
     try:

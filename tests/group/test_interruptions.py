@@ -37,6 +37,17 @@ def test_a_wait_that_times_out_leaves_nothing_behind() -> None:
     assert gate.wait()
 
 
+def test_a_handler_may_open_the_gate_that_its_own_thread_waits_at() -> None:
+    """At any moment; an event of the standard library may be locked then."""
+    moment, is_interrupted = 0, True
+    while is_interrupted:
+        gate = Gate()
+        is_interrupted = interrupted(lambda it=gate: it.wait(0.01), moment, handler=gate.open)  # type: ignore[misc]
+        assert gate.is_open == is_interrupted
+        moment += 1
+    assert moment > 5
+
+
 async def answer() -> str:
     """Takes a while, in which its caller waits."""
     await anyio.sleep(0.0005)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from cobalance.coordinator.keys import replay_key
 from cobalance.coordinator.open import open_transport
 from cobalance.journal import Journal
 from cobalance.settings import GroupSettings
+from cobalance.threads.gate import Gate
 from cobalance_sims.replay import agent as agents
 from cobalance_sims.replay import posts
 from cobalance_sims.replay.agent import Agent, Program
@@ -108,7 +109,7 @@ def agent(redis_url: str, group: str) -> Iterator[None]:
 
 @contextmanager
 def agent_of(redis_url: str, group: str, command: Sequence[str] = SLEEP, instances: str = "") -> Iterator[None]:
-    stop, hurry = Event(), Event()
+    stop, hurry = Gate(), Gate()
     program = Program(command=command, processes=2, at_most=3, instances=instances)
     with closing(open_transport(redis_url)) as transport:
         it = Agent(Posts(transport, group, AGENT), program, lambda _: None, leave_s=5)
@@ -117,7 +118,7 @@ def agent_of(redis_url: str, group: str, command: Sequence[str] = SLEEP, instanc
         try:
             yield
         finally:
-            stop.set()
+            stop.open()
             thread.join(TIMEOUT_S)
             assert not thread.is_alive()
 
@@ -274,7 +275,7 @@ def test_what_an_agent_has_done_counts_once(redis_url: str, group: str, talk: Ca
         performer = Performer(theirs, journal, stage=stage, plan=plan, watch=watch, say=lambda _: None)
         thread = Thread(target=answer)
         thread.start()
-        done = performer.perform(Event())
+        done = performer.perform(Gate())
         thread.join(TIMEOUT_S)
     assert [(it.verb, it.member) for it in done.deeds] == [("kill", 1)]
     assert (done.declined, done.aborted) == (["no"], "")

@@ -11,13 +11,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from threading import Event
 from typing import Any
 
 import attrs
 
 from cobalance.errors import ServerError, UsageError
 from cobalance.group.group import INSTANCE_ID
+from cobalance.threads.gate import Gate
 from cobalance_sims.replay.member_process import MemberProcess
 from cobalance_sims.replay.posts import BEAT_S, SILENT_S, Post, Posts
 
@@ -73,7 +73,7 @@ class Agent:
         self._taken: set[int] = set()
         """Orders of this replay; one whose sender did not hear that it was posted comes again."""
 
-    def run(self, stop: Event, hurry: Event) -> int:
+    def run(self, stop: Gate, hurry: Gate) -> int:
         """Runs until it is asked to stop, or all processes have ended by themselves outside a replay; returns how many
         had.
 
@@ -91,7 +91,7 @@ class Agent:
         try:
             for slot in range(1, self._program.processes + 1):
                 self._start(f"m{slot}", slot)
-            while not stop.is_set():
+            while not stop.is_open:
                 failed += self._take_a_turn()
                 if not (self._processes or self._due or self._replay):
                     break
@@ -268,7 +268,7 @@ class Agent:
         self._tell("restored", replay=self._replay)
         self._replay, self._beats_at = "", 0.0
 
-    def _close(self, hurry: Event) -> None:
+    def _close(self, hurry: Gate) -> None:
         """Ends all processes; whatever else fails, none stays frozen."""
         self._thaw_due(every=True)
         living = [it for it in self._processes.values() if it.code is None]

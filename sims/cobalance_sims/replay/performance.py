@@ -9,13 +9,13 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Event
 from typing import cast, get_args
 
 import attrs
 
 from cobalance.errors import ServerError
 from cobalance.journal import BEGINNING, Journal, JournalEntry
+from cobalance.threads.gate import Gate
 from cobalance_sims.replay.limits import LimitWatch
 from cobalance_sims.replay.plan import Plan, PlannedDeed, Verb, orders
 from cobalance_sims.replay.posts import BEAT_S, SILENT_S, Post, Posts
@@ -104,7 +104,7 @@ class Performer:
         self._goes_at = 0.0
         self._ordered: list[PlannedDeed] = []
 
-    def perform(self, stop: Event) -> Performance:
+    def perform(self, stop: Gate) -> Performance:
         """Performs it; ``stop`` ends it early.
 
         Raises:
@@ -134,17 +134,17 @@ class Performer:
             entries=self._entries,
         )
 
-    def _begin(self, stop: Event) -> None:
+    def _begin(self, stop: Gate) -> None:
         self._posts.write("begin")
         silent = self._await({"obeys", "refuses"}, REACHED_S, stop)
-        if (self._trouble or silent) and not stop.is_set():
+        if (self._trouble or silent) and not stop.is_open:
             raise NotReady(f"No replay: {self._trouble or f'the agent {min(silent)} does not answer'}.")
         self._begun_ms, self._begun_at = self._posts.write("go"), time.monotonic()
 
-    def _await(self, kinds: set[str], within_s: float, stop: Event | None = None) -> set[str]:
+    def _await(self, kinds: set[str], within_s: float, stop: Gate | None = None) -> set[str]:
         """Waits for such a post of each agent; returns those of whom there was none."""
         silent, until = set(self._stage.agents), time.monotonic() + within_s
-        while silent and time.monotonic() < until and not (stop and stop.is_set()):
+        while silent and time.monotonic() < until and not (stop and stop.is_open):
             with suppress(ServerError):
                 for post in self._posts.read():
                     self._hear(post)
@@ -155,7 +155,7 @@ class Performer:
     def _now_ms(self) -> int:
         return int((time.monotonic() - self._begun_at) * 1000)
 
-    def _go_on(self, stop: Event) -> str:
+    def _go_on(self, stop: Gate) -> str:
         """Returns why it was ended early."""
         self._heard_at = dict.fromkeys(self._stage.agents, time.monotonic())
         due, reached_at = orders(self._plan, self._stage.startup_ms), time.monotonic()
@@ -169,7 +169,7 @@ class Performer:
             except ServerError as error:
                 if time.monotonic() - reached_at > SILENT_S:
                     return f"Redis cannot be reached: {error}"
-            if reason := INTERRUPTED if stop.is_set() else self._reason():
+            if reason := INTERRUPTED if stop.is_open else self._reason():
                 return reason
             stop.wait(TURN_S)
         return ""

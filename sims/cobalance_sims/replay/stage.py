@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from threading import Event
 
 import attrs
 
 from cobalance.coordinator.client import Coordinator, MemberRow
 from cobalance.errors import CobalanceError
+from cobalance.threads.gate import Gate
 from cobalance_sims.replay.posts import BEAT_S, Post, Posts
 
 HEARD_S = 3 * BEAT_S
@@ -90,7 +90,7 @@ def listed(beat: Post) -> list[tuple[str, int, int, str, int]]:
     return [tuple(row) for row in (rows if isinstance(rows, list) else ()) if list(map(type, row)) == list(forms)]
 
 
-def find_agents(posts: Posts, group: str, wait: Event) -> dict[str, Post]:
+def find_agents(posts: Posts, group: str, wait: Gate) -> dict[str, Post]:
     """The newest beat of each agent.
 
     Raises:
@@ -116,7 +116,7 @@ def find_agents(posts: Posts, group: str, wait: Event) -> dict[str, Post]:
 
 
 def await_stage(
-    coordinator: Coordinator, beats: Collection[Post], wait: Event, *, within_s: float, allow_others: bool = False
+    coordinator: Coordinator, beats: Collection[Post], wait: Gate, *, within_s: float, allow_others: bool = False
 ) -> ReplayStage:
     """Waits until the agents' processes are the group's members, and all of its resources are held.
 

@@ -6,7 +6,6 @@ import json
 import shutil
 import sys
 import tempfile
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -33,6 +32,7 @@ from cobalance.lab.stage import Stage
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.topics.deletion import delete_topic
 from cobalance.servers import Servers, running
+from cobalance.threads.gate import Gate
 from cobalance.threads.signals import ENDING, signals_handled
 
 NARROWEST = 110
@@ -103,11 +103,11 @@ def _scene(options: DemoOptions, console: Console) -> Iterator[tuple[Servers, st
 def _play(options: DemoOptions, servers: Servers, name: str, folder: Path, console: Console) -> Evidence:
     topic = Topic(name, options.partitions, options.queue_type)
     job = MemberJob(group=name, topic=name, settings=options.settings, prefetch=PREFETCH, order=options.order)
-    interrupted = threading.Event()
+    interrupted = Gate()
     with (
         view_for(console) as view,
         # Checked between two steps, so that none is left half done.
-        signals_handled(lambda _, __: interrupted.set(), *ENDING),
+        signals_handled(lambda _, __: interrupted.open(), *ENDING),
         Stage(topic, job, folder, redis_url=servers.redis_url, amqp_url=servers.amqp_url) as stage,
     ):
         return Supervisor(options, stage, view, interrupted).play()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -30,6 +29,7 @@ from cobalance.lab.load import LoadPublisher, TimedMessage
 from cobalance.lab.message import NumberedMessage
 from cobalance.lab.process import MemberProcess
 from cobalance.lab.stage import LOOK_S, Stage, process_of
+from cobalance.threads.gate import Gate
 
 SLICE_S = 0.02
 """Messages are published in small bursts, one per interval."""
@@ -45,10 +45,10 @@ class DemoFailed(CobalanceError):
 class Supervisor:
     """Starts, stops and kills the member processes, and publishes.
 
-    Once the event `interrupted` is set, `play` raises KeyboardInterrupt.
+    Once the gate `interrupted` is open, `play` raises KeyboardInterrupt.
     """
 
-    def __init__(self, options: DemoOptions, stage: Stage, view: View, interrupted: threading.Event) -> None:
+    def __init__(self, options: DemoOptions, stage: Stage, view: View, interrupted: Gate) -> None:
         self.options, self._stage, self._view, self._interrupted = options, stage, view, interrupted
         self._load = LoadPublisher(stage.amqp_url, stage.topic, _plan(options), least=options.messages, every_s=SLICE_S)
         self._rates: dict[str, _Rate] = {}

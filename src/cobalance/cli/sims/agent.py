@@ -6,7 +6,6 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
@@ -19,6 +18,7 @@ from cobalance.coordinator.open import open_transport
 from cobalance.errors import UsageError
 from cobalance.group.engine import process_label
 from cobalance.names import validate_name
+from cobalance.threads.gate import Gate
 from cobalance.threads.signals import ENDING, signals_handled
 
 if TYPE_CHECKING:
@@ -73,15 +73,15 @@ def agent(
     most = max(processes + 4, 2 * processes) if at_most is None else at_most
     if most < processes:
         raise UsageError(f"--at-most is {most}, which is less than --processes, {processes}.")
-    stop, hurry = Event(), Event()
+    stop, hurry = Gate(), Gate()
 
     def end(*_: object) -> None:
-        (hurry if stop.is_set() else stop).set()
+        (hurry if stop.is_open else stop).open()
 
     with posts_of(group, process_label(), redis) as posts, signals_handled(end, *ENDING, signal.SIGHUP):
         program = Program(command=command, processes=processes, at_most=most, instances=instances or "")
         failed = Agent(posts, program, remark, leave_s=leave / 1000).run(stop, hurry)
-    return FAILED if failed and not stop.is_set() else OK
+    return FAILED if failed and not stop.is_open else OK
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from cobalance.coordinator.client import Coordinator
 from cobalance.errors import CobalanceError, UsageError
 from cobalance.journal import Journal
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
+from cobalance.threads.gate import Gate
 from cobalance.threads.signals import ENDING, signals_handled
 from cobalance_sims.simulate.churn import CHURNS, Churn
 
@@ -154,7 +155,7 @@ def replay(
     with posts_of(group, new_name(), redis) as posts:
         scene = Scene(posts, Coordinator(posts.transport, group, key_prefix=redis.key_prefix), allow_others)
         settings = scene.coordinator.settings()
-        stage = scene.look(2 * settings.session_timeout_ms / 1000 + SLACK_S, threading.Event())
+        stage = scene.look(2 * settings.session_timeout_ms / 1000 + SLACK_S, Gate())
         plan = piece.plan(source.churn, stage, settings)
         if not yes:
             return _show(plan, settings, stage, json=json)
@@ -173,7 +174,7 @@ class Scene:
     coordinator: Coordinator
     allow_others: bool
 
-    def look(self, within_s: float, wait: threading.Event) -> ReplayStage:
+    def look(self, within_s: float, wait: Gate) -> ReplayStage:
         """Waits until the group is ready.
 
         Raises:
@@ -191,12 +192,12 @@ class Scene:
         from cobalance_sims.replay.limits import LimitWatch
         from cobalance_sims.replay.performance import Performer
 
-        stop, hurry = threading.Event(), threading.Event()
+        stop, hurry = Gate(), Gate()
         journal = Journal(self.posts.transport, self.coordinator.group, key_prefix=self.coordinator.key_prefix)
         performer = Performer(
             self.posts, journal, stage=stage, plan=plan, watch=LimitWatch(limits, settings), say=remark, lag=lag
         )
-        with signals_handled(lambda *_: (hurry if stop.is_set() else stop).set(), *ENDING):
+        with signals_handled(lambda *_: (hurry if stop.is_open else stop).open(), *ENDING):
             done = performer.perform(stop)
             remark("waiting until the group is as it was")
             heal_s = (2 * settings.session_timeout_ms + settings.revocation_timeout_ms) / 1000 + STARTS_S
