@@ -69,7 +69,7 @@ def test_the_end_of_an_event_loop() -> None:
     moment, is_interrupted = 0, True
     while is_interrupted:
         event_loop = EventLoopThread().__enter__()
-        is_interrupted = interrupted(lambda it=event_loop: it.__exit__(None), moment, in_threading=False)  # type: ignore[misc]
+        is_interrupted = interrupted(lambda it=event_loop: it.__exit__(None), moment)  # type: ignore[misc]
         event_loop.__exit__(None)
         wait_for_the_end_of("cobalance-event-loop")
         moment += 1

@@ -61,7 +61,7 @@ class Gate:
                 parked.acquire(timeout=left_s)
             return True
         finally:
-            with suppress(ValueError):  # the one who opened it has taken it
+            with suppress(ValueError):  # its opener has taken it
                 self._parked.remove(parked)
 
 
