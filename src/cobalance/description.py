@@ -121,6 +121,10 @@ class MemberDescription:
     half of the places that there are take 500. None if it does not say so, as for messages that are acknowledged by hand;
     and as for `handled`.
     """
+    last_ack_ago_ms: int | None = None
+    """How long ago it last acknowledged a message. None if it has not yet, or has not said so."""
+    library_version: str | None = None
+    """The version of Cobalance that it runs. None if it has not said so."""
 
     @property
     def host(self) -> str:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -199,7 +200,9 @@ def test_describe_has_kafkas_columns(topic: str, group: str, urls: dict[str, str
 
         verbose = cobalance("group", "describe", group, "--members", "--verbose", "--json", environment=urls)
         assert json.loads(verbose.out)[0]["current_assignment"] == [f"{topic}:0,1,2"]
-        assert json.loads(verbose.out)[0]["quota"] == "3"
+        (told,) = json.loads(verbose.out)
+        assert (told["quota"], told["library_version"]) == ("3", version("cobalance"))
+        assert told["last_ack_ago_ms"] >= 0
 
 
 def test_a_pending_partition_shows_its_age_and_deadline(topic: str, urls: dict[str, str], folder: Path) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
+import attrs
 import pytest
 from tests.coordinator.driver import SETTINGS, Group
 
-from cobalance.coordinator.in_flight import MOST_TOLD, InFlight, InFlightReport, written
+from cobalance.coordinator.in_flight import MOST_TOLD, UNKNOWN, InFlight, InFlightReport, written
 from cobalance.coordinator.requests import Header, Report, Request
+from cobalance.errors import UsageError
+from cobalance.names import validate_name
 
 
 def told(group: Group) -> dict[str, InFlightReport | None]:
@@ -108,6 +112,31 @@ def test_work_that_is_no_messages_is_unknown() -> None:
     report = InFlightReport.read("5 ")
     assert report is not None
     assert report.of("r") is None
+
+
+def test_what_a_member_says_of_itself() -> None:
+    """Its version, and when it acknowledged something. A member of before says neither, which is unknown and not 0."""
+    for found in (None, [("a", InFlight(2, 7))], [("a", None)]):
+        report = InFlightReport.read("5 " + written(found, last_ack_ago_ms=0))
+        assert report is not None
+        assert (report.library_version, report.last_ack_ago_ms) == (version("cobalance"), 0)
+        assert report.of("a") == (found[0][1] if found else None)
+        never = InFlightReport.read("5 " + written(found))
+        assert never == attrs.evolve(report, last_ack_ago_ms=None)
+    for before in ("5 ", "5 all/12/340 a 2 7", "5 oldest"):
+        report = InFlightReport.read(before)
+        assert report is not None
+        assert (report.library_version, report.last_ack_ago_ms) == (None, None)
+
+
+def test_readers_of_before_understand_it() -> None:
+    """To them, what a member says of itself is a resource of which nothing is known; no real one has that name."""
+    kind, *words = written([("a", InFlight(2, 7))], 3, last_ack_ago_ms=9).split()
+    assert [kind, *words[:3]] == ["all/3", "a", "2", "7"]
+    name, messages, _ = words[3:]
+    assert messages == UNKNOWN
+    with pytest.raises(UsageError):
+        validate_name("resource", name)
 
 
 def test_what_a_member_says_of_its_work() -> None:

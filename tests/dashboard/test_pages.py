@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -249,6 +250,18 @@ def test_the_way_to_a_member_and_what_it_holds_by_keys(page: Page, url: str) -> 
     press(page, "Enter")
     until(page, f"document.body?.dataset.page === 'tuning' && Boolean({FILLED['tuning']})")
     assert page.evaluate("document.querySelector('#pages [aria-current]').textContent") == "Tuning"
+
+
+def test_a_member_says_what_it_runs_and_when_it_acknowledged(page: Page, url: str) -> None:
+    """What it has not said is a dash, and one that has done nothing yet says so."""
+    fact = "[...document.querySelectorAll('.facts div')].find(it => it.firstChild.textContent === {!r}).lastChild.textContent"
+    said = set[str]()
+    for it in ask(urlsplit(url).port or 0, "/api/v1/groups/billing").json["members"]:
+        page.goto(url + PAGES["member"].format(member=it["id"]))
+        until(page, f"Boolean({FILLED['member']}) && {fact.format('Version')} === {version('cobalance')!r}")
+        said.add(re.sub(r"[\d.]+ \w+", "a time", page.evaluate(fact.format("Last ack"))))
+    assert said <= {"a time ago", "none yet"}
+    assert "a time ago" in said
 
 
 def test_what_was_recommended_stands_beside_what_is_in_force(page: Page, url: str, churn: Churn) -> None:

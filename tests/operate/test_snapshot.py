@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from typing import Any
 
 import anyio
@@ -18,7 +19,8 @@ from cobalance import Delivery, Group, GroupAdmin, Topic
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.memory.store import MemoryStore
 from cobalance.coordinator.memory.transport import MemoryTransport
-from cobalance.description import FORMAT, GroupDescription
+from cobalance.description import FORMAT, GroupDescription, MemberDescription
+from cobalance.group.clock import monotonic_ms
 from cobalance.operate import snapshot
 from cobalance.operate.backlog import Broker
 from cobalance.operate.watch import Watch
@@ -65,6 +67,41 @@ async def test_one_value_has_all_of_it(here: Place, topic: Topic) -> None:
     servers = {it.kind: it for it in found.servers}
     assert servers.keys() == {"RabbitMQ"} | ({"Redis"} if here.redis_url.startswith("redis") else set())
     assert all(it.version and it.version[0].isdigit() and it.problem is None for it in found.servers)
+
+
+async def test_a_member_says_what_it_runs_and_when_it_acknowledged(here: Place, topic: Topic) -> None:
+    """Nothing at first, which is no time; then each ack, also of a queue that it has given back. Of one that has not
+    answered, all of it is unknown.
+    """
+    taken = anyio.Event()
+
+    async def take(_: Delivery) -> None:
+        taken.set()
+
+    async with here.member(topic, take) as group:
+        await group.wait_held(*topic.queue_names)
+        (member,) = (await until(lambda: it if (it := look(here)).members[0].library_version else None)).members
+        assert (member.library_version, member.last_ack_ago_ms, member.handled) == (version("cobalance"), None, 0)
+        began_ms = monotonic_ms()
+        here.publish(topic, 1)
+        await taken.wait()
+
+        def acknowledged() -> MemberDescription | None:
+            (it,) = look(here).members
+            return it if it.last_ack_ago_ms is not None else None
+
+        member = await until(acknowledged)
+        assert member.handled == 1
+        assert 0 <= (member.last_ack_ago_ms or 0) <= monotonic_ms() - began_ms
+        async with here.member(topic, take) as other:
+            await other.wait_held(topic.queue_names[1])
+            told = await until(lambda: {it.id: it for it in look(here).members if it.library_version} or None)
+            before = told[group.member].last_ack_ago_ms
+            assert before is not None
+            assert before >= (member.last_ack_ago_ms or 0)
+        (silent,) = here.coordinator.members()
+        (unheard,) = GroupDescription.read(here.coordinator).members
+        assert (unheard.id, unheard.library_version, unheard.last_ack_ago_ms) == (silent.id, None, None)
 
 
 def _is_all_told(snapshot: GroupDescription) -> bool:

@@ -59,6 +59,8 @@ VERBOSE_COLUMNS = {
     "QUOTA": "quota",
     "PENDING": "pending",
     "EXPIRES-IN": "expires_in_ms",
+    "LAST-ACK": "last_ack_ago_ms",
+    "VERSION": "library_version",
     "CURRENT-ASSIGNMENT": "current_assignment",
 }
 STATE_COLUMNS = {
@@ -102,7 +104,8 @@ def describe(
     API (without the age). For streams, LAG is the distance from CURRENT-OFFSET, the last processed message, to
     LOG-END-OFFSET, the last message. AGE is the time a partition has been in its STATE; a pending one is being drained,
     and is moved by force after DEADLINE-IN. A partition that was let go of is on no list any more; its offset is kept
-    for its return. SUBSCRIPTION is a member's list of resources, if the lists differ. VERDICT is OK, WARN (worked, but
+    for its return. SUBSCRIPTION is a member's list of resources, if the lists differ. LAST-ACK, how long ago a member last
+    acknowledged a message, and VERSION, that of Cobalance, are what it says itself. VERDICT is OK, WARN (worked, but
     falling behind, or about to be moved), STALL (held, but nothing gets done) or STOP (nobody works it); most verdicts
     take a while of --watch. Unknown values are shown as "-".
     """
@@ -110,8 +113,8 @@ def describe(
         raise UsageError("Give one of --partitions, --members and --state.")
     page = _state_page if state else partial(_member_page, verbose=verbose) if members else _partition_page
     unknown: dict[str, None] = {}
-    with redis.admin(amqp_url, management_url) as admin:
-        if members or state:
+    with redis.admin("none" if members else amqp_url, management_url) as admin:
+        if state or (members and not verbose):
             read: Callable[[], GroupDescription] = partial(admin.describe, name)
         elif watch:
             read = admin.watch(name, on_unknown=unknown.setdefault).snapshot
@@ -254,6 +257,8 @@ def _member_row(group: GroupDescription, member: MemberDescription) -> Row:
         "quota": str(low) if low == high else f"{low}-{high}",
         "pending": member.pending,
         "expires_in_ms": member.expires_in_ms,
+        "last_ack_ago_ms": member.last_ack_ago_ms,
+        "library_version": member.library_version,
         "current_assignment": list(_by_topic(member.resources)) or None,
     }
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Self
 
 import attrs
+
+from cobalance.lazy import importing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,7 +17,12 @@ MOST_TOLD = 500
 
 
 UNKNOWN = "?"
-"""Stands for the number of messages."""
+"""Stands for the number of messages, and for the version."""
+
+ITSELF = "*"
+"""Stands for the member where a resource is expected. No resource may have that name, and a reader that does not know of it
+sees one of which nothing is known.
+"""
 
 
 @attrs.frozen
@@ -45,6 +53,10 @@ class InFlightReport:
     """How many messages it has acknowledged so far; None if it does not say."""
     occupied_ms: int | None = None
     """For how long that has taken all that it can do; None if it does not say."""
+    library_version: str | None = attrs.field(default=None, kw_only=True)
+    """The version of Cobalance that it runs; None if it does not say."""
+    last_ack_ago_ms: int | None = attrs.field(default=None, kw_only=True)
+    """How long before this report it last acknowledged a message; None if it has not yet, or does not say."""
 
     def of(self, resource: str) -> InFlight | None:
         """The messages of one resource in flight; None if unknown."""
@@ -70,18 +82,41 @@ class InFlightReport:
         if not words:
             return cls(int(at), None)
         it = iter(words[1:])
+        rows = {name: (messages, about) for name, messages, about in zip(it, it, it, strict=True)}
+        version, _, ago = rows.pop(ITSELF, (UNKNOWN, UNKNOWN))[1].partition("/")
         told = {
             name: None if messages == UNKNOWN else InFlight(int(messages), int(oldest))
-            for name, messages, oldest in zip(it, it, it, strict=True)
+            for name, (messages, oldest) in rows.items()
         }
         kind, *counts = words[0].split("/")
-        return cls(int(at), told, kind == "all", *map(int, counts))
+        return cls(
+            *(int(at), told, kind == "all"),
+            *map(int, counts),
+            library_version=None if version == UNKNOWN else version,
+            last_ack_ago_ms=int(ago) if ago else None,
+        )
 
 
-def written(found: Iterable[tuple[str, InFlight | None]], *counts: int) -> str:
+@cache
+def _library_version() -> str:
+    with importing:
+        from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("cobalance")
+    except PackageNotFoundError:
+        return UNKNOWN
+
+
+def written(
+    found: Iterable[tuple[str, InFlight | None]] | None, *counts: int, last_ack_ago_ms: int | None = None
+) -> str:
     """Counts are what it has handled, and for how long that occupied it, as far as it says so. None is unknown, and so is
     everything that is left out.
     """
+    itself = [ITSELF, UNKNOWN, _library_version() + (f"/{last_ack_ago_ms}" if last_ack_ago_ms is not None else "")]
+    if found is None:
+        return " ".join(["oldest", *itself])
     named = [*found]
     some = sorted(((name, it) for name, it in named if it and it.messages), key=lambda named: -named[1].oldest_ms)
     unknown = [name for name, it in named if it is None]
@@ -91,4 +126,4 @@ def written(found: Iterable[tuple[str, InFlight | None]], *counts: int) -> str:
         words += [name, str(it.messages), str(it.oldest_ms)]
     for name in unknown if is_all else ():
         words += [name, UNKNOWN, "0"]
-    return " ".join(words)
+    return " ".join([*words, *itself])

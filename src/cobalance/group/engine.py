@@ -91,7 +91,7 @@ class Work(Protocol):
         """The group's settings, after each join and after every change. On the thread that calls the coordinator."""
 
     def in_flight(self) -> str:
-        """What is in flight, for display (in_flight.py), or "". On the thread that calls the coordinator."""
+        """What is in flight, for display (in_flight.py). On the thread that calls the coordinator."""
 
     def flush(self) -> None:
         """All actions of one event have been delivered."""

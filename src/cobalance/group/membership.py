@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
+from cobalance.coordinator.in_flight import written
 from cobalance.errors import GroupFailed, OutOfThreads, counted
 from cobalance.group.assignment import Assignment
 from cobalance.group.clock import awake_ms, monotonic_ms
@@ -553,7 +554,7 @@ class Membership(Forkable, ABC):
 
     def in_flight(self) -> str:
         """Called by the engine: what is in flight, if known."""
-        return ""
+        return written(None)
 
     def _attend(self, now: int) -> None:
         missing = self._attendance.missing(now)

@@ -85,7 +85,7 @@ def read_snapshot(
     :meth:`Broker.read_backlogs`.
     """
     give_up_at = monotonic_ms() + within_ms
-    reports = coordinator.ask_in_flight() if broker and within_ms > 0 else {}
+    reports = coordinator.ask_in_flight() if within_ms > 0 else {}
     group = GroupDescription.read(coordinator)
     found, left_ms = Backlogs(by_resource={}), give_up_at - monotonic_ms()
     if broker is not None and left_ms <= 0:
@@ -96,7 +96,7 @@ def read_snapshot(
         except CobalanceError as error:
             on_unknown(f"LAG is unknown. {error}")
             found = Backlogs(by_resource={}, server=_silent(broker, error))
-    members = tuple(_with_handled(it, reports.get(it.id)) for it in group.members)
+    members = tuple(_with_report(it, reports.get(it.id)) for it in group.members)
     servers = tuple(it for it in (_redis(coordinator), found.server) if it is not None)
     return _completed(attrs.evolve(group, members=members, servers=servers), found.by_resource, judged)
 
@@ -115,10 +115,16 @@ def _with_backlog(resource: ResourceDescription, backlog: Backlog) -> ResourceDe
     return resource if backlog is UNKNOWN_BACKLOG else attrs.evolve(resource, backlog=backlog)
 
 
-def _with_handled(member: MemberDescription, report: InFlightReport | None) -> MemberDescription:
-    if report is None or report.handled is None:
+def _with_report(member: MemberDescription, report: InFlightReport | None) -> MemberDescription:
+    if report is None:
         return member
-    return attrs.evolve(member, handled=report.handled, occupied_ms=report.occupied_ms)
+    return attrs.evolve(
+        member,
+        handled=report.handled,
+        occupied_ms=report.occupied_ms,
+        last_ack_ago_ms=report.last_ack_ago_ms,
+        library_version=report.library_version,
+    )
 
 
 def _redis(coordinator: Coordinator) -> ServerDescription | None:

@@ -19,6 +19,7 @@ class Worker:
 
     acknowledged: int = 0
     busy_ms: int = 0
+    acked_at: int = 0
 
 
 class Processor:
@@ -52,6 +53,20 @@ def test_handlers_that_wait_take_their_places(processor: Processor) -> None:
     del workers["a"]
     workers["b"] = Worker(1, 50)
     assert (workers.acknowledged, workers.occupied_ms(places=1)) == (8, 350)
+
+
+def test_the_last_ack_is_that_of_any_tenure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of one that is over; it is unknown where there was none, and not 0."""
+    monkeypatch.setattr(module, "monotonic_ms", lambda: 1_000)
+    workers: Any = Workers()
+    workers["a"], workers["b"] = Worker(), Worker()
+    told = [workers.last_ack_ago_ms]
+    workers["a"].acked_at, workers["b"].acked_at = 300, 400
+    told.append(workers.last_ack_ago_ms)
+    del workers["b"]
+    told.append(workers.last_ack_ago_ms)
+    workers["a"].acked_at = 900
+    assert [*told, workers.last_ack_ago_ms] == [None, 600, 600, 100]
 
 
 def test_handlers_that_compute_take_the_processor(processor: Processor) -> None:

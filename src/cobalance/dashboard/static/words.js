@@ -2,7 +2,7 @@
 
 export const UNKNOWN = "–";
 
-const known = (value) => value !== null && value !== undefined;
+export const known = (value) => value !== null && value !== undefined;
 
 export const number = (value) => (known(value) ? value.toLocaleString("en") : UNKNOWN);
 

@@ -533,9 +533,10 @@ class ConsumerGroup(Streaming):
         held = [it for it in self._roster.everything() if it.held]
         found = [(it.resource, workers.get(it.resource), it.token) for it in held]
         named = ((name, it.in_flight if it and it.tenure.token == token else None) for name, it, token in found)
-        if self.manual:  # what follows a handler's end is unknown
-            return written(named, workers.acknowledged)
-        return written(named, workers.acknowledged, workers.occupied_ms(self._places_of(max(1, len(workers)))))
+        counts = [workers.acknowledged]
+        if not self.manual:  # otherwise what follows a handler's end is unknown
+            counts.append(workers.occupied_ms(self._places_of(max(1, len(workers)))))
+        return written(named, *counts, last_ack_ago_ms=workers.last_ack_ago_ms)
 
     def _places_of(self, partitions: int) -> int:
         """How many handlers can run side by side."""

@@ -67,7 +67,7 @@ LOOK_AGAIN_MS = 20.0  # while it is uncertain whether the partition is still hel
 class PartitionWorker:
     """A :class:`cobalance.group.worker.Worker` for one partition queue."""
 
-    _acknowledged = 0  # by former consumers of this tenure
+    _acknowledged, _acked_at = 0, 0  # by former consumers of this tenure; in monotonic ms, 0 if by none
 
     def __init__(self, tenure: Tenure, queue: Queue, partitions: Partitions) -> None:
         self.tenure, self.queue = tenure, queue
@@ -114,6 +114,12 @@ class PartitionWorker:
         """How many messages this tenure has acknowledged, dead-lettered ones included. Any thread."""
         with self._lock:
             return self._acknowledged + (0 if self._consumer is None else self._consumer.acknowledged)
+
+    @property
+    def acked_at(self) -> int:
+        """When the last of these was, in monotonic ms; 0 if there is none. Any thread."""
+        with self._lock:
+            return max(self._acked_at, 0 if self._consumer is None else self._consumer.acked_at)
 
     @property
     def busy_ms(self) -> int:
@@ -210,6 +216,7 @@ class PartitionWorker:
             await result_of(self._consumer.abort())
         with self._lock:
             self._acknowledged += self._consumer.acknowledged
+            self._acked_at = max(self._acked_at, self._consumer.acked_at)
             self._consumer = None
         self._put_off = []
         self.share.leave()

@@ -1,4 +1,6 @@
-"""The workers of a member's queues, how many messages the member has acknowledged in all, and how busy that kept it."""
+"""The workers of a member's queues; how many messages the member has acknowledged in all, when the last one was, and how
+busy that kept it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,8 @@ import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from cobalance.group.clock import monotonic_ms
 
 if TYPE_CHECKING:
     from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
@@ -34,7 +38,8 @@ class Workers(Base):
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
-        self._before = self._busy_before = 0  # acknowledged, and ms of handlers, in tenures that are over
+        # acknowledged, when the last one was, and ms of handlers, in tenures that are over
+        self._before = self._acked_before = self._busy_before = 0
         self._busy_ms, self._occupied_ms = 0, 0.0
         self._looked_s, self._processor_s = time.monotonic(), time.process_time()
         self._most = processor_share()
@@ -54,6 +59,13 @@ class Workers(Base):
         """How many messages, in all tenures of this member."""
         with self._lock:
             return self._before + sum(it.acknowledged for it in self.values())
+
+    @property
+    def last_ack_ago_ms(self) -> int | None:
+        """How long ago the last one was; None if there is none."""
+        with self._lock:
+            acked_at = max([self._acked_before, *(it.acked_at for it in self.values())])
+        return monotonic_ms() - acked_at if acked_at else None
 
     def occupied_ms(self, places: int) -> int:
         """For how long, altogether, it was full, if looked at often enough: it had handlers in each of its places, or the
@@ -75,4 +87,5 @@ class Workers(Base):
         former = self.get(queue)
         if former is not None:
             self._before += former.acknowledged
+            self._acked_before = max(self._acked_before, former.acked_at)
             self._busy_before += former.busy_ms

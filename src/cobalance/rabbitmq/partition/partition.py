@@ -89,6 +89,7 @@ class PartitionConsumer:
         self._lock_queue = LockQueue(connection, lock, holds=holds_lock) if lock is not None else None
         self._listens = False  # to the end of the connection
         self._forced = False
+        self._acked_at = 0
 
     @property
     def state(self) -> PartitionState:
@@ -116,6 +117,11 @@ class PartitionConsumer:
     def acknowledged(self) -> int:
         """How many messages were acknowledged, without those passed over."""
         return max(0, self.progress.committed - self._core.passed_over)
+
+    @property
+    def acked_at(self) -> int:
+        """When the last of these was, in monotonic ms; 0 if there is none."""
+        return self._acked_at if self.acknowledged else 0
 
     @property
     def is_spent(self) -> bool:
@@ -435,6 +441,7 @@ class PartitionConsumer:
     def _send_acks(self, flush: Flush) -> None:
         if self._channel is not None and self._channel.is_open:  # else its end is about to be reported
             send_acks(self._channel, flush)
+            self._acked_at = monotonic_ms()
             if self._unapplied is not None:
                 self._unapplied.note(flush)
 

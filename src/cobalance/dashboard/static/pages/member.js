@@ -4,10 +4,10 @@ import { Colours, onThemeChange } from "../colours.js";
 import { element, keep, link, mark, say, sentences } from "../dom.js";
 import { here } from "../here.js";
 import { ask, follow, tell } from "../live.js";
-import { duration, ENDS, moment, number, plural } from "../words.js";
+import { duration, ENDS, known, moment, number, plural } from "../words.js";
 import { badge } from "./groups.js";
 
-const FACTS = ["State", "Holds", "Share", "Lag", "In flight", "Oldest", "Session ends in"];
+const FACTS = ["State", "Holds", "Share", "Lag", "In flight", "Oldest", "Last ack", "Session ends in", "Version"];
 const HAS = ["Partition", "Verdict", "State", "Lag", "In flight", "Oldest", "For"];
 const HAD = ["From", "For", "Partition", "State", "Why", "End"];
 
@@ -74,6 +74,8 @@ function tellFacts(facts, { member, partition_count, lag, in_flight, oldest_ms, 
   say(facts.get("Lag"), member ? number(lag) : null);
   say(facts.get("In flight"), member ? number(in_flight) : null);
   say(facts.get("Oldest"), duration(oldest_ms));
+  say(facts.get("Last ack"), known(member?.last_ack_ago_ms) ? `${duration(member.last_ack_ago_ms)} ago` : member?.handled === 0 ? "none yet" : null);
+  say(facts.get("Version"), member?.library_version);
   const ends = member?.expires_in_ms;
   const isSession = member && member.state !== "graced";
   say(facts.get("Session ends in"), ends === null || ends === undefined ? null : `${duration(ends)}${isSession ? ` of ${duration(session_timeout_ms)}` : ""}`);
