@@ -185,6 +185,57 @@ def test_each_alert_fires_when_it_should(promtool: str, alert: str, tmp_path: Pa
     run(promtool, "test", "rules", tests)
 
 
+GAUGES = [
+    it for it, rule in RULES.items() if "for" in rule and not it.startswith(("CobalanceExporter", "CobalanceHand"))
+]
+"""Alerts about how things are at this moment, for a while."""
+SCRAPES = 4
+"""A minute."""
+
+
+def minutes_of(values: str) -> list[str]:
+    """Each value of a series in promtool's notation, in which ``1+2x3`` is 1 3 5 7."""
+    found: list[str] = []
+    for word in values.split():
+        parts = re.fullmatch(r"(_|stale|\d+)(?:\+(\d+))?(?:x(\d+))?", word)
+        assert parts is not None, word
+        first, step, times = parts[1], int(parts[2] or 0), int(parts[3] or 0)
+        if first.isdecimal():
+            found += [str(int(first) + n * step) for n in range(times + 1)]
+        else:
+            found += [first] * max(1, times)
+    return found
+
+
+def scrapes_of(minutes: list[str], *, unanswered: int) -> str:
+    """A minute's value is that of each scrape in it, but for one."""
+    found = [it for it in minutes for _ in range(SCRAPES)]
+    found[unanswered] = "stale"
+    return " ".join(found)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("alert", GAUGES)
+def test_one_unanswered_look_delays_no_alert(promtool: str, alert: str, tmp_path: Path) -> None:
+    """Of which the series are missing at one scrape, since a server or a member was late; and what has recovered is over, a
+    minute later at the latest.
+    """
+    test, fires = rule_test(alert), int(CASES[alert].fires.removesuffix("m"))
+    quiet, fired = test["alert_rule_test"]
+    over = fired | {"eval_time": f"{fires + 2}m30s", "exp_alerts": []}
+    lasts = fired | {"eval_time": f"{fires}m45s"}
+    test |= {"interval": "15s", "alert_rule_test": [quiet, fired, lasts, over]}
+    for series in test["input_series"]:
+        minutes = minutes_of(series["values"])
+        minutes += ["_"] * (fires + 1 - len(minutes))
+        calm = "stale" if minutes[0] == "_" else minutes[0]
+        minutes[fires + 1 :] = [calm] * 5
+        series["values"] = scrapes_of(minutes, unanswered=SCRAPES * fires - 2)
+    tests = tmp_path / "test.yaml"
+    tests.write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "evaluation_interval": "15s", "tests": [test]}))
+    run(promtool, "test", "rules", tests)
+
+
 @pytest.mark.thorough
 def test_prometheus_accepts_its_files(promtool: str) -> None:
     """The configuration, with the alerts that it names."""

@@ -171,7 +171,7 @@ def _group_families(groups: Sequence[Observed]) -> Iterator[Metric]:
     idle = _gauge("group_idle_members", "Members that hold nothing.")
     state = _gauge("group_state", "1 for the state that the group is in.", "state")
     partitions = _gauge("group_partitions", "Partitions by status.", "status")
-    verdicts = _gauge("group_verdict_partitions", "Partitions by verdict, which may be unknown.", "verdict")
+    verdicts = _gauge("group_verdict_partitions", "Partitions by verdict; none is 0 while some are unknown.", "verdict")
     for group in (it.snapshot for it in groups):
         members.add_metric([group.name], len(group.members))
         idle.add_metric([group.name], sum(not it.resources for it in group.members))
@@ -181,7 +181,8 @@ def _group_families(groups: Sequence[Observed]) -> Iterator[Metric]:
             partitions.add_metric([group.name, status], count)
         judged = Counter(it.verdict or "unknown" for it in group.resources)
         for verdict in (*get_args(Verdict), "unknown"):
-            verdicts.add_metric([group.name, verdict], judged[verdict])
+            if judged[verdict] or verdict == "unknown" or not judged["unknown"]:
+                verdicts.add_metric([group.name, verdict], judged[verdict])
     yield from (members, idle, state, partitions, verdicts)
 
 
