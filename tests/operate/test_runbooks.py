@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -14,12 +14,15 @@ import pytest
 import redis
 from tests.cli_process import cobalance
 from tests.consumers import SETTINGS, Place, new_topic, place, until
+from tests.faults.redis_servers import info, watched
 
 from cobalance import Delivery, GroupAdmin, Topic, operate
 from cobalance.dashboard.tuning import revocation_evidence
+from cobalance.errors import ServerError
 from cobalance.operate.tally import Tally
 from cobalance.operate.timings import Timings
 from cobalance.servers import OwnRedis
+from cobalance.servers.redis import PrivateRedis
 from cobalance.threads.worker_threads import in_thread
 
 pytestmark = pytest.mark.anyio
@@ -179,10 +182,49 @@ async def test_redis_lost_data(amqp_url: str, private_redis: OwnRedis, topic: To
                 client.flushall()
             await until(lambda: bool(here.journal("recovered")))
             await one.wait_held(*topic.queue_names)
-            await book.follow(1, "incarnation", "claimed", "recovered")
+            await book.follow(1, "incarnation", "created", "claimed", "recovered")
             await book.follow(2, "Stable")
             await book.follow(2, command=1)
         book.check_followed()
+
+
+@pytest.mark.parametrize("is_stale", [True, False])
+async def test_redis_failed_over(amqp_url: str, topic: Topic, is_stale: bool) -> None:
+    """To a replica that Sentinels have promoted, whether it lacks the last grants or nothing; members keep what they hold."""
+    with watched() as sentinels, place(amqp_url, sentinels.url) as here:
+        book = Runbook("Redis lost data, or failed over", here)
+        (replica,) = sentinels.replicas
+        async with here.member(topic, take) as one, AsyncExitStack() as more:
+            await one.wait_held(*topic.queue_names)
+            if is_stale:
+                await until(lambda: has_all_of(replica, sentinels.master))
+                replica.pause()
+            two = await more.enter_async_context(here.member(topic, take))
+            await two.wait_held(topic.queue_names[1])
+            if not is_stale:
+                await until(lambda: has_all_of(replica, sentinels.master))
+            before = {name: row.token for name, row in here.resources().items()}
+            sentinels.master.kill()
+            replica.resume()
+            await until(lambda: has_recovered(here))
+            assert sentinels.present_master() is replica
+            await book.follow(1, "incarnation", "recovering", "claimed", "recovered")
+            await book.follow(2, "Stable")
+            await book.follow(2, command=1)
+            assert {name: row.token for name, row in here.resources().items()} == before
+        book.check_followed()
+
+
+def has_recovered(here: Place) -> bool:
+    """Not while its Redis is away."""
+    with suppress(ServerError):
+        return bool(here.journal("recovered"))
+    return False
+
+
+def has_all_of(replica: PrivateRedis, master: PrivateRedis) -> bool:
+    """Up to what the master has written by now."""
+    return bool(info(replica.port)["slave_repl_offset"] >= info(master.port)["master_repl_offset"])
 
 
 async def test_a_deploy_takes_long(here: Place, topic: Topic) -> None:
