@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from kubernetes import client
 from tests.examples.manifests import EXAMPLES, PINNED, documents, parsed, read_variables
 
 from cobalance.description import GroupDescription
@@ -44,6 +47,83 @@ def test_all_are_in_one_namespace_and_none_is_forgotten_here() -> None:
     assert {(it["kind"], it["metadata"]["name"]) for it in every if "template" in it["spec"]} == set(WORKLOADS)
     kinds = {"Service", "PodDisruptionBudget", "ScaledObject", "NetworkPolicy", "Deployment", "StatefulSet"}
     assert {it["kind"] for it in every} == kinds
+
+
+def refusals(found: Any) -> Iterator[str]:
+    """What the API server of Kubernetes would refuse in a manifest: fields that it does not know, lacks or has of another type."""
+    group, _, version = found["apiVersion"].rpartition("/")
+    api = getattr(client, f"{(group or 'core').partition('.')[0].capitalize()}{version.capitalize()}Api")
+    words = re.sub(r"(?<!^)(?=[A-Z])", "_", found["kind"]).lower()
+    assert hasattr(api, f"create_namespaced_{words}"), f"{found['apiVersion']} has no {found['kind']}"
+    yield from _refusals(found, f"V1{found['kind']}", found["kind"])
+
+
+def _refusals(found: Any, kind: str, at: str) -> Iterator[str]:
+    of = re.fullmatch(r"(list\[|dict\(str, )(.+)[\])]", kind)
+    if of is not None:
+        yield from _refusals_in(found, list if kind.startswith("list") else dict, of[2], at)
+    elif hasattr(client, kind):
+        yield from _refusals_of_model(found, getattr(client, kind), at)
+    elif kind != "object" and type(found).__name__ != kind:
+        yield f"{at}: {found!r} is no {kind}"
+
+
+def _refusals_in(found: Any, container: type, kind: str, at: str) -> Iterator[str]:
+    if type(found).__name__ != container.__name__:
+        yield f"{at}: {found!r} is no {container.__name__}"
+        return
+    for key, value in found.items() if container is dict else enumerate(found):
+        yield from _refusals(value, kind, f"{at}.{key}")
+
+
+def _refusals_of_model(found: Any, model: Any, at: str) -> Iterator[str]:
+    if not isinstance(found, dict):
+        yield f"{at}: {found!r} is no {model.__name__}"
+        return
+    names = {field: name for name, field in model.attribute_map.items()}
+    known = {names[field]: value for field, value in found.items() if field in names}
+    yield from (f"{at}.{field}: no such field" for field in found.keys() - names.keys())
+    try:
+        model(**known)  # which knows what is required, and what an enumeration has
+    except ValueError as error:
+        yield f"{at}: {error}"
+    for name, value in known.items():
+        yield from _refusals(value, model.openapi_types[name], f"{at}.{model.attribute_map[name]}")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_kubernetes_accepts_them(file: str) -> None:
+    """Each field, by the models of its own client. It has none of what is KEDA's."""
+    for it in documents(f"kubernetes/{file}"):
+        if it["apiVersion"] != "keda.sh/v1alpha1":
+            assert list(refusals(it)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        ({"replica": 2}, "Deployment.spec.replica: no such field"),
+        ({"replicas": "2"}, "Deployment.spec.replicas: '2' is no int"),
+        ({"selector": None}, "Deployment.spec: Invalid value for `selector`, must not be `None`"),
+        ({"selector": {"matchLabels": {"a": 1}}}, "Deployment.spec.selector.matchLabels.a: 1 is no str"),
+        ({"strategy": "Recreate"}, "Deployment.spec.strategy: 'Recreate' is no V1DeploymentStrategy"),
+        ({"template": {"spec": {"containers": {}}}}, "Deployment.spec.template.spec.containers: {} is no list"),
+        (
+            {"template": {"spec": {"containers": [{}]}}},
+            "Deployment.spec.template.spec.containers.0: Invalid value for `name`, must not be `None`",
+        ),
+    ],
+)
+def test_kubernetes_refuses(change: dict[str, Any], refused: str) -> None:
+    """Otherwise the test above says nothing."""
+    found = manifest("Deployment", "billing")
+    assert refused in list(refusals(found | {"spec": found["spec"] | change}))
+
+
+def test_kubernetes_knows_a_kind_in_its_own_group() -> None:
+    """Each version of each group has kinds of its own."""
+    with pytest.raises(AssertionError, match="v1 has no Deployment"):
+        list(refusals(manifest("Deployment", "billing") | {"apiVersion": "v1"}))
 
 
 @every_workload
