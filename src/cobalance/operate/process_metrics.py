@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate
 from threading import Lock
@@ -53,6 +54,7 @@ class ProcessMetrics(Collector):
         self._lock = Lock()
         self._by_labels: dict[tuple[str, str], _Counts] = {}
         self._by_queue: dict[tuple[str, str], _Counts] = {}
+        self._running: dict[Call, _Counts] = {}
         self._ended: dict[tuple[str, str], None] = {}
         try:
             registry.register(self)
@@ -65,20 +67,19 @@ class ProcessMetrics(Collector):
 
     def begun(self, call: Call) -> None:
         """Called by the group: a handler is called."""
-        counts, messages = self._of(call.group, call.tenure.queue), len(call.deliveries)
-        with self._lock:
-            counts.begun += messages
+        self._running[call] = self._of(call.group, call.tenure.queue)
 
     def ended(self, call: Call, scope: None) -> None:
         """Called by the group: it has returned, or raised."""
         del scope
-        counts = self._of(call.group, call.tenure.queue)
+        seconds, status = call.seconds, call.status
         with self._lock:
+            counts = self._running.pop(call)
             counts.ended += len(call.deliveries)
-            counts.seconds += call.seconds
-            counts.buckets[bisect_left(BUCKETS, call.seconds)] += 1
-            if call.status is not None:
-                counts.processed[call.status] += call.settled
+            counts.seconds += seconds
+            counts.buckets[bisect_left(BUCKETS, seconds)] += 1
+            if status is not None:
+                counts.processed[status] += call.settled
 
     def settled(self, group: str, delivery: Delivery, status: Settled) -> None:
         """Called by the group: what became of a message apart from that."""
@@ -104,7 +105,7 @@ class ProcessMetrics(Collector):
         counts = self._by_queue.get(queue)
         if counts is None:
             return
-        if counts.in_process:
+        if counts in list(self._running.values()):
             self._ended[queue] = None
             return
         del self._by_queue[queue]
@@ -127,8 +128,11 @@ class ProcessMetrics(Collector):
         """Called at each scrape: what is there now, and nothing of groups that are gone."""
         families = _Families()
         with self._lock:
+            in_process = Counter[_Counts]()
+            for call, counts in list(self._running.items()):
+                in_process[counts] += len(call.deliveries)
             for labels, counts in self._by_labels.items():
-                families.add(labels, counts)
+                families.add(labels, counts, in_process[counts])
         for health in [it.health for it in list(self._groups)]:
             families.assigned.add_metric([health.group], health.held)
             if health.heard_at is not None:
@@ -147,16 +151,11 @@ class _Counts:
     Each is there from the first message on, 0 or not: Prometheus sees no increase of what begins at 1.
     """
 
-    begun: int = 0
     ended: int = 0
+    """Messages of calls that have ended."""
     processed: dict[Settled, int] = attrs.field(factory=lambda: dict.fromkeys(get_args(Settled), 0))
     seconds: float = 0.0
     buckets: list[int] = attrs.field(factory=lambda: [0] * (len(BUCKETS) + 1))
-
-    @property
-    def in_process(self) -> int:
-        """Messages that handlers work now."""
-        return self.begun - self.ended
 
 
 class _Families:
@@ -186,9 +185,9 @@ class _Families:
             "cobalance_last_heartbeat_timestamp_seconds", "When the coordinator last answered.", labels=["group"]
         )
 
-    def add(self, labels: tuple[str, str], counts: _Counts) -> None:
-        self.received.add_metric(labels, counts.begun)
-        self.in_process.add_metric(labels, counts.in_process)
+    def add(self, labels: tuple[str, str], counts: _Counts, in_process: int) -> None:
+        self.received.add_metric(labels, counts.ended + in_process)
+        self.in_process.add_metric(labels, in_process)
         for status, count in counts.processed.items():
             self.processed.add_metric((*labels, status), count)
         edges = [*map(floatToGoString, BUCKETS), "+Inf"]

@@ -52,6 +52,9 @@ MOST_ENDED = 100
 MOST_KNOWN = 10_000
 """Routing keys may be many."""
 
+PRODUCER, CONSUMER = SpanKind.PRODUCER, SpanKind.CONSUMER
+"""Python 3.11 takes its time to find a member of an enumeration."""
+
 SETTLED: Mapping[Status, str] = {"acked": "ack", "rejected": "reject", "error": "nack"}
 
 
@@ -103,7 +106,7 @@ class Telemetry:
         if given is not None:
             span = self._tracer.start_span(place.publish, here, SpanKind.CLIENT, place.publishing, [Link(given)])
             return _Sent(self._metrics, place.series, headers, span)
-        span = self._tracer.start_span(place.publish, here, SpanKind.PRODUCER, place.publishing)
+        span = self._tracer.start_span(place.publish, here, PRODUCER, place.publishing)
         if (here or span is not trace.INVALID_SPAN) and (headers is None or isinstance(headers, Mapping)):
             headers = dict(headers or {})
             propagate.inject(headers, trace.set_span_in_context(span, here))
@@ -122,7 +125,7 @@ class Telemetry:
         came_with, links = self._origins(call, outside)
         place = self._place(call.group, call.deliveries[0], client)
         span = self._tracer.start_span(
-            place.process, came_with if self._join else outside, SpanKind.CONSUMER, place.processing, links
+            place.process, came_with if self._join else outside, CONSUMER, place.processing, links
         )
         self._metrics.begun(place.series, len(call.deliveries))
         if span is trace.INVALID_SPAN and came_with is here:
@@ -133,7 +136,8 @@ class Telemetry:
 
     def _origins(self, call: Call, outside: Context) -> tuple[Context, list[Link]]:
         """What a single message came with, and what its span is linked to; of a batch, only the latter."""
-        single, links = outside, list[Link]()
+        single = outside
+        links: list[Link] = []
         for it in call.deliveries:
             came_with = extracted(it.properties.headers, outside)
             if came_with is not outside:

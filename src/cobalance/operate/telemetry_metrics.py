@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ class Series:
 
     topic: str
     labels: Mapping[str, str]
-    counts: dict[str | None, int] = attrs.field(factory=dict)
+    counts: dict[str | None, int] = attrs.field(factory=lambda: defaultdict(int))
     """Messages, by the type of their error."""
     _failed: dict[str, Mapping[str, str]] = attrs.field(factory=dict)
 
@@ -82,23 +83,18 @@ class MessagingMetrics:
 
     def sent(self, series: Series, error: str | None, seconds: float) -> None:
         """The outcome of a message is known."""
-        self._add(series, error, 1)
+        with self._lock:
+            series.counts[error] += 1
         self._sending.record(seconds, series.labels_of(error))
 
     def begun(self, series: Series, messages: int) -> None:
         """A handler is called with these."""
-        self._add(series, None, messages)
+        with self._lock:
+            series.counts[None] += messages
 
     def ended(self, series: Series, error: str | None, seconds: float) -> None:
         """It has returned, or raised."""
         self._processing.record(seconds, series.labels_of(error))
-
-    def _add(self, series: Series, error: str | None, messages: int) -> None:
-        with self._lock:
-            if error in series.counts:
-                series.counts[error] += messages
-            else:
-                series.counts[error] = messages
 
     def _reader(self, *, is_sent: bool) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def read(_: CallbackOptions) -> list[Observation]:

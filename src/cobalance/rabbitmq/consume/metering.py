@@ -65,57 +65,58 @@ class Meter(Protocol):
 class Call:
     """One call of a handler, and the ``with`` around it."""
 
-    _told: tuple[tuple[Meter, Any], ...] = ()
-    """Those that know of it, with what each has around the handler."""
-    seconds = 0.0
-    """How long it took."""
-    error: str | None = None
-    """The type of what it raised, or of what it is given up for."""
-    status: Status | None = None
-    """What became of its messages; None if that is known later."""
-    settled = 0
-    """Of how many: a message whose channel is lost is not acknowledged, and comes again."""
-    goes_on = False
-    """The handler's work is to be awaited elsewhere, in another ``with``."""
-    is_batch = False
-    """Whether the handler is given lists."""
+    __slots__ = (
+        *("_metering", "_since", "_told", "deliveries", "error", "goes_on", "group", "is_batch", "seconds", "settled"),
+        *("status", "tenure"),
+    )  # there is one for each message, and none of them has a dictionary
 
     def __init__(self, metering: Metering, argument: Delivery | list[Delivery]) -> None:
         self._metering, self.group = metering, metering.group
-        self.deliveries: Sequence[Delivery]
-        if isinstance(argument, list):
-            self.deliveries, self.is_batch, first = argument, True, argument[0]
-        else:
-            self.deliveries, first = (argument,), argument
-        self.tenure = first.tenure
+        self.is_batch = isinstance(argument, list)
+        """Whether the handler is given lists."""
+        self.deliveries: Sequence[Delivery] = argument if isinstance(argument, list) else (argument,)
+        self.tenure = self.deliveries[0].tenure
+        self._told: Sequence[tuple[Meter, Any]] = ()
+        """Those that know of it, with what each has around the handler."""
+        self.seconds = 0.0
+        """How long it took."""
+        self.error: str | None = None
+        """The type of what it raised, or of what it is given up for."""
+        self.status: Status | None = None
+        """What became of its messages; None if that is known later."""
+        self.settled = 0
+        """Of how many: a message whose channel is lost is not acknowledged, and comes again."""
+        self.goes_on = False
+        """The handler's work is to be awaited elsewhere, in another ``with``."""
 
     def __enter__(self) -> Self:
         if self.goes_on:
             self.goes_on = False
         else:
             self._since = time.perf_counter()
+            self._told = told = []
             for meter in self._metering.meters:
                 try:
-                    self._told += ((meter, meter.begun(self)),)
+                    told.append((meter, meter.begun(self)))
                 except Exception as error:  # noqa: BLE001 -- what fails is logged, and is none of the handler's
                     self._metering.log_failure(error)
         for _, scope in self._told:
-            try:
-                if scope is not None:
+            if scope is not None:
+                try:
                     scope.__enter__()
-            except Exception as error:  # noqa: BLE001
-                self._metering.log_failure(error)
+                except Exception as error:  # noqa: BLE001
+                    self._metering.log_failure(error)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for _, scope in self._told:
-            try:
-                if scope is not None:
+            if scope is not None:
+                try:
                     scope.__exit__(kind, error, trace)
-            except Exception as failure:  # noqa: BLE001
-                self._metering.log_failure(failure)
+                except Exception as failure:  # noqa: BLE001
+                    self._metering.log_failure(failure)
         if error is not None:
             self._failed(error)
         if not self.goes_on:

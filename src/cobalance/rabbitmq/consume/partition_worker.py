@@ -61,6 +61,8 @@ MOMENT_MS = 500.0
 _CANCELLED = frozenset({"lost", "fenced", "deadline"})
 """Reasons for which they are cancelled only now."""
 
+_ENDED = PartitionState.ENDED  # Python 3.11 takes its time to find a member of an enumeration
+
 LOOK_AGAIN_MS = 20.0  # while it is uncertain whether the partition is still held
 
 
@@ -511,7 +513,7 @@ class PartitionWorker:
     def can_acknowledge(self, delivery: Delivery) -> bool:
         """Not once its channel, or its tenure, is over: the message is redelivered. Any thread."""
         consumer = self._current(delivery)
-        return consumer is not None and consumer.state is not PartitionState.ENDED
+        return consumer is not None and consumer.state is not _ENDED
 
     def done(self, delivery: Delivery) -> None:
         """Marks the message as processed. Does nothing if its channel is gone: it is redelivered."""
