@@ -200,13 +200,13 @@ def test_a_plain_on_lost_is_waited_for_on_leaving(backend: str) -> None:
 
     def let_go_on(group: Group) -> None:
         """Once nothing else is waited for."""
-        end_services = group._end_services
+        end_services = group._tasks.end_services
 
         def end_services_and_go_on() -> None:
             end_services()
             threading.Timer(0.2, go_on.set).start()
 
-        group._end_services = end_services_and_go_on  # type: ignore[method-assign]
+        group._tasks.end_services = end_services_and_go_on  # type: ignore[method-assign]
 
     async def stay() -> None:
         async with Group("g", ["r0"], redis_url=f"memory://{unique('loops')}", on_lost=lost) as group:

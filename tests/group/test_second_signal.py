@@ -80,7 +80,7 @@ async def assigned(tenures):
             await tenures[0].wait_draining()
         finally:
             print("leaving", flush=True)
-    group._tasks.start_soon(tell)
+    group._tasks.start(tell)
 group = ConsumerGroup("g", "t", tell_and_go_on, amqp_url=URL, on_assigned=assigned, **OPTIONS)
 run(group, backend="{backend}")
 """,

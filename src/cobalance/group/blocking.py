@@ -12,10 +12,9 @@ import attrs
 
 from cobalance.errors import UsageError
 from cobalance.group.group import Group
-from cobalance.group.own_code import ContainedExit, as_raised
+from cobalance.group.own_code import ContainedExit, as_raised, exits_contained
 from cobalance.group.stay import ONCE, not_entered
 from cobalance.group.tenure import Tenure
-from cobalance.threads.cancellation import is_cancellation
 from cobalance.threads.portal import EventLoopThread, Visit, now, within
 
 if TYPE_CHECKING:
@@ -266,17 +265,6 @@ class BlockingMembership:
 
 
 @contextmanager
-def exits_contained() -> Iterator[None]:
-    """Wraps what the program has raised in one of its threads in a ContainedExit, unless it is an ``Exception``."""
-    try:
-        yield
-    except BaseException as error:
-        if isinstance(error, Exception) or is_cancellation(error):
-            raise
-        raise ContainedExit(error) from error
-
-
-@contextmanager
 def exits_as_raised() -> Iterator[None]:
     """Undoes :func:`exits_contained`, in the thread that the program enters or leaves the group in."""
     try:
@@ -292,16 +280,17 @@ class Threaded(Group):
     membership lasts.
     """
 
-    async def in_thread(self, do: Callable[[], T]) -> T:
-        return await self._in_thread(do)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._tasks.contain = exits_contained
 
-    async def _in_thread(self, do: Callable[[], T], *, limited: bool = False) -> T:
-        with exits_contained():
-            return await super()._in_thread(do, limited=limited)
+    async def in_thread(self, do: Callable[[], T]) -> T:
+        with self._tasks.contain():
+            return await self._tasks.in_thread(do)
 
     def refuse_in_own_thread(self) -> None:
         """Refuses to leave in the program's own threads, as an async group does in its tasks."""
-        self._own_code.refuse_leaving_in_thread()
+        self._tasks.own_code.refuse_leaving_in_thread()
 
     async def take_role(self, resource: str | None) -> Tenure:
         """Waits for a role. It is not released until :meth:`give_role`."""

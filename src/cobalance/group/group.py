@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
@@ -33,10 +32,10 @@ from cobalance.group.clock import monotonic_ms
 from cobalance.group.engine import Engine, call_timeout_ms
 from cobalance.group.health import Healthy
 from cobalance.group.instance_file import InstanceFile
-from cobalance.group.own_code import OwnCode, as_raised
 from cobalance.group.patience import CANNOT_SERVE, Patience
 from cobalance.group.pausing import Pausing
 from cobalance.group.stay import ONCE, StartStop, ended_early, not_entered
+from cobalance.group.tasks import Tasks
 from cobalance.group.tenure import Tenure
 from cobalance.group.worker import AsyncWork
 from cobalance.limits import (
@@ -116,7 +115,6 @@ class GroupOptions(PlainOptions, total=False):
     "is_copy",
     "key_prefix",
     "leave_soon",
-    "log_exceptions",
     "own",
     "settings_read",
 )
@@ -186,10 +184,10 @@ class Group(Healthy, Pausing, StartStop):
         check_kind("log_exceptions", log_exceptions, bool)
         check_number("connect_timeout_s", connect_timeout_s, least=0, most=DAY_S)
         super().__init__(None if work is None else AsyncWork(work), on_assigned, on_revoked, on_lost)
-        self.log_exceptions, self._connect_timeout_s = log_exceptions, connect_timeout_s
+        self._connect_timeout_s = connect_timeout_s
         self.name = validate_name("group", name)
         self.key_prefix = validate_name("key prefix", key_prefix)
-        self._own_code = OwnCode(self.name)
+        self._tasks = Tasks(self.name, log_exceptions=log_exceptions)
         self.settings = settings or GroupSettings()
         """Before entering, the settings given by the code; afterwards those in force."""
         self._wanted, self._known = settings, False
@@ -240,7 +238,7 @@ class Group(Healthy, Pausing, StartStop):
                 await in_thread(self._close)
                 self._end()
             raise
-        self._tasks, self._host = await anyio.create_task_group().__aenter__(), self._wakeup.loop.current_task()
+        await self._tasks.open()
         try:
             await self._enter_group()
         except BaseException:
@@ -249,7 +247,7 @@ class Group(Healthy, Pausing, StartStop):
         return self
 
     async def _enter_group(self) -> None:
-        self._start_task(self._dispatch)
+        self._tasks.start(self._dispatch)
         self._declares = self._resources is not None
         self._engine.start(self._subscription)
         if self._resources is not None:
@@ -278,13 +276,13 @@ class Group(Healthy, Pausing, StartStop):
         if self.is_copy:
             end_fork(error)
             return None
-        self._own_code.refuse_leaving()
+        self._tasks.own_code.refuse_leaving()
         try:
             with anyio.CancelScope(shield=True):
                 await self._wind_up()
         except BaseException as interruption:  # noqa: BLE001 -- an event loop may cancel even this; raised at the end
             kind, error, trace = type(interruption), interruption, interruption.__traceback__
-        swallowed, raised = await self._join_tasks(kind, error, trace)
+        swallowed, raised = await self._tasks.join(kind, error, trace)
         with anyio.CancelScope(shield=True):
             await in_thread(self._close)
         if raised is not None:
@@ -304,28 +302,8 @@ class Group(Healthy, Pausing, StartStop):
             self.abandon()
             raise
         finally:
-            self._end_services()
+            self._tasks.end_services()
             await self._release_servers()
-
-    async def _join_tasks(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> tuple[bool | None, BaseException | None]:
-        """Leaves the task group, and returns its exception without an exception group around it, since users know
-        nothing of our tasks: the body's exception if there is one, else the first one, of which the others are mostly
-        consequences.
-        """
-        try:
-            swallowed = await self._tasks.__aexit__(kind, error, trace)
-            cancelled_by_a_task = swallowed and self._tasks.cancel_scope.cancel_called
-            if cancelled_by_a_task or (kind is None and isinstance(self._first_error, asyncio.CancelledError)):
-                return False, _task_cancelled(self.name)
-            return swallowed, None
-        except BaseExceptionGroup as group:
-            first = _most_telling(group, error, self._first_error)
-        except BaseException as other:  # noqa: BLE001 -- raised by the caller, once everything is closed
-            is_elsewhere = isinstance(other, RuntimeError) and self._wakeup.loop.current_task() is not self._host
-            first = _first_of(error, self._first_error, _left_elsewhere(self.name)) if is_elsewhere else other
-        return False, None if first is error else first
 
     @property
     def member(self) -> str:
@@ -507,7 +485,7 @@ class Group(Healthy, Pausing, StartStop):
             await self.stop()
             return
         self._require_entered()
-        self._own_code.refuse_leaving()
+        self._tasks.own_code.refuse_leaving()
         self._ask_leave(remain=remain)
         await self._left.wait()
 
@@ -611,25 +589,6 @@ class Group(Healthy, Pausing, StartStop):
             transport.close()
 
 
-def _first_of(*errors: BaseException | None) -> BaseException:
-    """The first one that there is. An exception may be false, and one may refuse to say whether it is."""
-    return next(it for it in errors if it is not None)
-
-
-def _most_telling(
-    group: BaseExceptionGroup[BaseException], error: BaseException | None, first: BaseException | None
-) -> BaseException:
-    interruption = next((it for it in group.exceptions if not isinstance(it, Exception)), None)
-    inside = {id(it) for it in group.exceptions}
-    known = next((it for it in (error, first) if id(it) in inside), None)
-    chosen = _first_of(interruption, known, group.exceptions[0])
-    for other in group.exceptions:
-        if other is not chosen:  # only the type: messages may quote what must not be logged
-            kinds = (type(as_raised(it)).__name__ for it in (chosen, other))
-            log.error("while leaving because of a %s, there was also a %s", *kinds)
-    return chosen
-
-
 def _otherwise(group: str, other: dict[str, tuple[int | str, int | str]]) -> str:
     in_words = ", ".join(
         f"{name} is {there} in the group and {here} in this program" for name, (here, there) in other.items()
@@ -638,20 +597,6 @@ def _otherwise(group: str, other: dict[str, tuple[int | str, int | str]]) -> str
     return (
         f"{in_words}. What counts is what the group has. To change that, for all members at once: cobalance group configure {group} "
         f"{options}; or let the program say the same, or nothing"
-    )
-
-
-def _left_elsewhere(group: str) -> UsageError:
-    return UsageError(
-        f"the `async with` of group {group} was left in another task than it was entered in, as fixtures and exit stacks do: "
-        f"await group.start() and group.stop() in its place, which any task may (the member has left all the same)"
-    )
-
-
-def _task_cancelled(group: str) -> UsageError:
-    return UsageError(
-        f"a task of group {group} was cancelled: in work or a callback, asyncio's current task is the group's; "
-        f"cancel tenure.scope to give a resource up, and call leave() elsewhere, or raise, to end the membership"
     )
 
 

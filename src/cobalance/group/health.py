@@ -106,7 +106,7 @@ class Healthy(Membership):
         """The program's own exceptions may quote anything."""
         if self._failure is not None:
             return f"it has failed: {self._failure.message}"
-        return f"it has failed: a {type(self.failed).__name__} in {self._failed_in}"
+        return f"it has failed: a {type(self.failed).__name__} in {self._tasks.failed_in}"
 
     def _silent_ms(self) -> int:
         """For how long the engine has done nothing, while it should."""

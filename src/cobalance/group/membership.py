@@ -13,35 +13,28 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
 from cobalance.coordinator.in_flight import written
-from cobalance.errors import GroupFailed, OutOfThreads, counted
+from cobalance.errors import GroupFailed, counted
 from cobalance.group.assignment import Assignment
 from cobalance.group.clock import awake_ms, monotonic_ms
-from cobalance.group.own_code import as_raised
 from cobalance.group.roster import Roster
 from cobalance.group.stopping import Stoppable, tell_again
+from cobalance.group.tasks import OWN
 from cobalance.group.tenure import Tenure
 from cobalance.group.tickets import Tickets
 from cobalance.group.worker import FunctionWorker, Worker, is_async, outcome
 from cobalance.member.events import Abandoned, CommitAsked, Drained, Sample
-from cobalance.redact import raised_at
-from cobalance.threads.cancellation import is_cancellation
 from cobalance.threads.forks import Forkable
-from cobalance.threads.log_lines import exc_info
-from cobalance.threads.worker_threads import WorkerThreads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from anyio.abc import TaskGroup
-
     from cobalance.group.engine import Engine
-    from cobalance.group.own_code import OwnCode
+    from cobalance.group.tasks import Tasks
     from cobalance.member.actions import AbortReason, Problem
     from cobalance.member.events import CommitOutcome
     from cobalance.settings import GroupSettings, MemberSettings
@@ -58,9 +51,6 @@ T = TypeVar("T")
 LOST_MS = 1_000
 """The least time for ``on_lost``, where there is nothing to drain."""
 
-PROGRAM, OWN = "the program's code", "the group's own code"
-"""Where the exception was raised that ends a membership."""
-
 UNBLOCK = "call what blocks in a thread, as is done with a handler that is a plain function"
 
 
@@ -68,11 +58,8 @@ class Membership(Forkable, ABC):
     """Implements :class:`cobalance.group.engine.Work`. :class:`cobalance.group.group.Group` opens and closes it."""
 
     own: MemberSettings
-    log_exceptions: bool
-    """Whether messages and tracebacks of the program's exceptions may be logged."""
-    _own_code: OwnCode
+    _tasks: Tasks
     _engine: Engine
-    _tasks: TaskGroup
     _wakeup: Wakeup
     _attendance: Attendance
     _joined: anyio.Event
@@ -89,63 +76,15 @@ class Membership(Forkable, ABC):
         self._starting: list[Assignment] = []
         self._commands: deque[Callable[[], None]] = deque()
         self._tickets = Tickets()
-        self._services: list[anyio.CancelScope] = []
-        self._over = False
-        """Set when services have to end."""
-        self._threads = WorkerThreads()
         self._cancelled_outside = False
         self._told: list[Stoppable] = []
         """What was cancelled a moment ago."""
         self._telling: dict[Stoppable, list[Assignment]] = {}
         """Calls of ``on_assigned`` that have not returned."""
         self._failure: Problem | None = None
-        self._first_error: BaseException | None = None
-        self._failed_in = PROGRAM
         self._declares = self._blocked = self._unworked = False
 
     # -- the event loop's side ---------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _service_scope(self) -> Iterator[anyio.CancelScope]:
-        """A scope for what may go on until the membership is over, but no longer."""
-        with anyio.CancelScope(shield=True) as scope:
-            self._services.append(scope)
-            if self._over:
-                scope.cancel()
-            try:
-                yield scope
-            finally:
-                self._services.remove(scope)
-
-    def _start_task(self, call: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Starts a task of the group's, as all of them are. Whatever ends it ends the membership, and is reported at once."""
-        self._tasks.start_soon(self._run_task, call, args, name=getattr(call, "__qualname__", None))
-
-    async def _run_task(self, call: Callable[..., Awaitable[None]], args: tuple[object, ...]) -> None:
-        try:
-            await call(*args)
-        except BaseException as error:
-            if not is_cancellation(error):
-                self._note_error(error, OWN)  # unless it is noted already, as the program's is where that is called
-            raise
-
-    async def _run_service(self, service: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Runs what may go on until the membership is over."""
-        with self._service_scope():
-            await service(*args)
-
-    def _end_services(self) -> None:
-        """Ends the running services, and any that start later."""
-        self._over = True
-        for service in self._services:
-            service.cancel()
-
-    async def _in_thread(self, do: Callable[[], T], *, limited: bool = False) -> T:
-        """Calls the program's code in a thread, which cannot be cancelled: it is awaited, but no longer than the
-        membership lasts, or than its own limit if it has one.
-        """
-        with nullcontext() if limited else self._service_scope():
-            return await self._threads.run(self._own_code.in_thread(do))
 
     async def _call_listener(
         self, listener: Listener, tenures: list[Tenure], block: Stoppable, *, limited: bool = False
@@ -156,12 +95,13 @@ class Membership(Forkable, ABC):
         if is_async(listener):
             call = listener(tenures)
         else:
-            call = await self._in_thread(lambda: listener(tenures), limited=limited)
+            with self._tasks.contain():
+                call = await self._tasks.in_thread(lambda: listener(tenures), limited=limited)
         if inspect.isawaitable(call):
             await outcome(block.call(call))
 
     async def _dispatch(self) -> None:
-        with self._service_scope() as ours:
+        with self._tasks.service_scope() as ours:
             try:
                 while True:
                     while self._commands:
@@ -170,7 +110,7 @@ class Membership(Forkable, ABC):
                         return
                     await self._wait_for_commands(ours)
             except Exception as error:  # a bug: the session's decisions are no longer carried out
-                self._note_error(error, OWN)
+                self._tasks.note_error(error, OWN)
                 self.abandon()
                 raise
 
@@ -219,14 +159,14 @@ class Membership(Forkable, ABC):
         self._notice()
         at_once = [it for it in adopted if it.predecessor is None]
         if at_once:
-            self._start_task(self._assign, at_once)
+            self._tasks.start(self._assign, at_once)
         for it in adopted:
             if it not in at_once:
-                self._start_task(self._assign_next, it)
+                self._tasks.start(self._assign_next, it)
 
     def _adopt(self, it: Assignment) -> bool:
         if (
-            self._first_error is not None
+            self._tasks.first_error is not None
         ):  # the program's code has failed and this member is about to leave: begin nothing
             it.report(Abandoned(it.resource, it.token, "resigned"))
             self._conclude(it)
@@ -256,20 +196,20 @@ class Membership(Forkable, ABC):
         await self._assign([it])
 
     async def _assign(self, batch: list[Assignment]) -> None:
-        with self._own_code.task():
+        with self._tasks.own_code.task():
             now = [it for it in batch if it.current]
             try:
                 if self._on_assigned is not None and now:
                     await self._tell_assigned(self._on_assigned, now)
             except BaseException as error:
-                self._note_error(error)
+                self._tasks.note_error(error)
                 for it in now:
                     it.report(Abandoned(it.resource, it.token, "failed"))
                     self._conclude(it)
                 raise
         for it in batch:
             if it in now:
-                self._start_task(self._run, it)
+                self._tasks.start(self._run, it)
             else:  # lost before the program was notified
                 self._conclude(it)
 
@@ -300,7 +240,7 @@ class Membership(Forkable, ABC):
     def _insist_on(self, call: Stoppable) -> None:
         self._told.append(call)
         if len(self._told) == 1:  # one task serves everything cancelled at a time
-            self._start_task(self._insist)
+            self._tasks.start(self._insist)
 
     async def _insist(self) -> None:
         told, self._told = self._told, []
@@ -323,7 +263,7 @@ class Membership(Forkable, ABC):
     async def _run(self, it: Assignment) -> None:
         if it.tenure is None:
             return
-        with self._own_code.task():
+        with self._tasks.own_code.task():
             it.begun = True
             self._notice()
             try:
@@ -345,7 +285,7 @@ class Membership(Forkable, ABC):
             elif it.aborted is None:  # the user cancelled the scope
                 it.report(Abandoned(it.resource, it.token, "cancelled"))
         except BaseException as error:
-            self._note_error(error)
+            self._tasks.note_error(error)
             await self._end_use(tenure, self.own.drain_timeout_ms / 1000)
             it.report(Abandoned(it.resource, it.token, "failed"))
             raise
@@ -360,17 +300,17 @@ class Membership(Forkable, ABC):
         lasts.
         """
         tenure.ask_back()
-        with self._service_scope(), anyio.move_on_after(within_s):
+        with self._tasks.service_scope(), anyio.move_on_after(within_s):
             await tenure.wait_unused()
 
     async def _tell_lost(self, listener: Listener, tenure: Tenure) -> None:
         call = Stoppable(name="on_lost")
-        self._start_task(self._stop_in_time, call)
+        self._tasks.start(self._stop_in_time, call)
         try:
             with call.running():
                 await self._call_listener(listener, [tenure], call, limited=True)
         except BaseException as error:
-            self._note_error(error)
+            self._tasks.note_error(error)
             raise
         if call.scope.cancelled_caught:
             log.warning(
@@ -400,26 +340,7 @@ class Membership(Forkable, ABC):
         """The exception that ended, or is ending, the membership: the program's own, a :class:`GroupFailed`, or what
         has failed in the group's own code. None while all is well, and after a normal leave. Any thread.
         """
-        error = self._first_error
-        return None if error is None or is_cancellation(error) else error
-
-    def _note_error(self, error: BaseException, where: str = PROGRAM) -> None:
-        if self._first_error is None:
-            self._first_error, self._failed_in = error, OWN if isinstance(error, OutOfThreads) else where
-            if not isinstance(error, GroupFailed):  # it has been logged already
-                self._log_end(error)
-
-    def _log_end(self, error: BaseException) -> None:
-        """Logs the exception's message only if allowed: it may quote anything."""
-        if not is_cancellation(error):
-            raised = as_raised(error)
-            kind, trace = type(raised).__name__, raised if self.log_exceptions else None
-            told = f"in {self._failed_in} ends the membership"
-            if isinstance(raised, OutOfThreads):
-                told, trace = f"{told}. {raised}", None
-            elif self._failed_in is OWN:
-                told += f" ({raised_at(raised)}): please report this"
-            log.error("group %s: a %s %s", self.name, kind, told, exc_info=exc_info(trace))
+        return self._tasks.failed
 
     def _conclude(self, it: Assignment) -> None:
         if it.tenure is not None:
@@ -515,8 +436,8 @@ class Membership(Forkable, ABC):
         self._end_with(GroupFailed(problem.message))
 
     def _end_with(self, error: Exception) -> None:
-        self._note_error(error)
-        self._start_task(_raise, error)
+        self._tasks.note_error(error)
+        self._tasks.start(_raise, error)
         self._wake_waiters()
 
     def _wake_waiters(self) -> None:

@@ -32,6 +32,17 @@ def as_raised(error: BaseException) -> BaseException:
     return error.raised if isinstance(error, ContainedExit) else error
 
 
+@contextmanager
+def exits_contained() -> Iterator[None]:
+    """Wraps what the program has raised in one of its threads in a ContainedExit, unless it is an ``Exception``."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, Exception) or is_cancellation(error):
+            raise
+        raise ContainedExit(error) from error
+
+
 class OwnCode:
     """The tasks and threads of one group that run the program's work and callbacks."""
 

@@ -14,7 +14,7 @@ from cobalance.errors import MembershipError, UsageError
 from cobalance.threads.event_loop import running_event_loop
 
 if TYPE_CHECKING:
-    from cobalance.group.own_code import OwnCode
+    from cobalance.group.tasks import Tasks
 
 
 ONCE = "a group can be entered once: make another one"
@@ -102,7 +102,7 @@ class StartStop(AbstractAsyncContextManager[Any]):
     """Adds ``start`` and ``stop`` to a group with ``async with``."""
 
     name: str
-    _own_code: OwnCode
+    _tasks: Tasks
     _entered: bool
     _stay: Stay | None = None
 
@@ -132,7 +132,7 @@ class StartStop(AbstractAsyncContextManager[Any]):
                 :class:`GroupFailed`.
         """
         if self._stay is not None:
-            self._own_code.refuse_leaving()
+            self._tasks.own_code.refuse_leaving()
             await self._stay.end()
         elif self._entered:
             raise UsageError("stop() ends what start() has begun: leave the `async with`, or call leave()")

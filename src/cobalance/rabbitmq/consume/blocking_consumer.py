@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
 from cobalance.errors import UsageError
-from cobalance.group.blocking import BlockingMembership, Threaded, exits_contained
+from cobalance.group.blocking import BlockingMembership, Threaded
 from cobalance.group.worker import is_async
 from cobalance.limits import check_callables
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable
 
     from cobalance.group.blocking import BlockingListener
     from cobalance.rabbitmq.consume.consumer_options import ConsumerSource, PlainConsumerOptions
-    from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
-    from cobalance.rabbitmq.consume.slot import Slot
     from cobalance.rabbitmq.model.batches import Batch
     from cobalance.rabbitmq.model.stream_settings import Start
     from cobalance.rabbitmq.partition.delivery import Delivery
@@ -27,18 +25,6 @@ if TYPE_CHECKING:
 
 class _Consumers(ConsumerGroup, Threaded):
     """Consumes in the background."""
-
-    async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
-        with exits_contained():
-            return await super().handle(deliveries, worker)
-
-    async def _serve(self, slot: Slot) -> None:
-        with exits_contained():
-            await super()._serve(slot)
-
-    async def _call_own(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        with exits_contained():
-            await super()._call_own(call)
 
 
 class BlockingConsumerGroup(BlockingMembership):

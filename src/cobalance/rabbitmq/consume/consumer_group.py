@@ -48,7 +48,6 @@ from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL, virtual_host
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.presence import is_there
 from cobalance.rabbitmq.wire.reconnection import Reconnection
-from cobalance.threads.cancellation import is_cancellation
 from cobalance.threads.room import Room
 from cobalance.threads.worker_threads import in_thread
 
@@ -254,10 +253,10 @@ class ConsumerGroup(Streaming):
             retries=self._retries,
             on_error=on_error,
             on_failure=on_failure,
-            log_exceptions=self.log_exceptions,
+            log_exceptions=self._tasks.log_exceptions,
             most_ms=self.own.max_processing_ms,
             send=send,
-            in_thread=self._call_to_end,
+            in_thread=self._tasks.in_thread,
             forsake=self._forsake,
         )
         self._keys = KeySettings.of(order, concurrency, key, self._retries, on_error, batched=batch is not None)
@@ -388,15 +387,17 @@ class ConsumerGroup(Streaming):
 
     async def _enter_group(self) -> None:
         pause_ms = LOOK_EVERY * self._refresh_ms
-        self._start_task(self._run_service, self._others.watch, lambda: self._queues.among(self.tenures), pause_ms)
+        self._tasks.start(
+            self._tasks.run_service, self._others.watch, lambda: self._queues.among(self.tenures), pause_ms
+        )
         if self._subscribed.changes:
-            self._start_task(self._run_service, self._discovery().run)
+            self._tasks.start(self._tasks.run_service, self._discovery().run)
         if self._management_url is not None:
             fence = Fence(self._coordinator, self._amqp_url, self._management_url)
             self._fencing = Fencing(fence, self.settings.session_timeout_ms)
-            self._start_task(self._run_service, self._fencing.run)
+            self._tasks.start(self._tasks.run_service, self._fencing.run)
         await super()._enter_group()
-        self._start_task(self._run_service, self._try_again)
+        self._tasks.start(self._tasks.run_service, self._try_again)
 
     def _discovery(self) -> Discovery:
         return Discovery(
@@ -432,14 +433,14 @@ class ConsumerGroup(Streaming):
 
     def _start_reconnecting(self) -> None:
         self._reconnection.lost()
-        self._start_task(self._reconnect)
+        self._tasks.start(self._reconnect)
 
     async def _reconnect(self) -> None:
-        await self._run_service(self._reconnection.run)
+        await self._tasks.run_service(self._reconnection.run)
         if self._crashes is not None:
             self._crashes.connected()
         if self.unconnected_ms and self._reconnection.away_ms >= self.unconnected_ms // GRANTED_UNCONNECTED:
-            await self._run_service(self._try_again)
+            await self._tasks.run_service(self._try_again)
 
     async def _try_again(self) -> None:
         """What rests because nobody had RabbitMQ may be worked now: this member has."""
@@ -598,19 +599,10 @@ class ConsumerGroup(Streaming):
         """Starts a task of the program's code on the event loop. Any thread."""
 
         def start() -> None:
-            self._start_task(self._call_own, call)
+            self._tasks.start(self._tasks.run_program, call)
 
         self._commands.append(start)
         self._wakeup.notify()
-
-    async def _call_own(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        with self._own_code.inner_task():
-            try:
-                await call()
-            except BaseException as error:
-                if not is_cancellation(error):
-                    self._note_error(error)
-                raise
 
     def by_key(self, worker: PartitionWorker) -> ByKey | None:
         """What works a partition's messages side by side; None if they are worked in order."""
@@ -621,8 +613,8 @@ class ConsumerGroup(Streaming):
         return ByKey(worker, self._serve, key_of=self._keys.key_of, places=places, most=most)
 
     async def _serve(self, slot: Slot) -> None:
-        with self._own_code.inner_task():
-            await self._handling.serve(slot, self._call_handler)
+        with self._tasks.contain(), self._tasks.own_code.inner_task():
+            await self._handling.serve(slot, self._tasks.in_thread_to_end)
 
     def share(self) -> Share:
         """Room for the unfinished messages of one tenure."""
@@ -638,16 +630,8 @@ class ConsumerGroup(Streaming):
 
     async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
         """Has the messages handled in order, as long as the worker goes on; returns how many are done with."""
-        return await self._handling.work(deliveries, worker.slot, self._call_handler)
-
-    async def _call_handler(self, function: Callable[[], T]) -> T:
-        """Calls a plain handler in a thread, and does not return before that thread is done."""
-        return await self._threads.run_to_end(self._own_code.in_thread(function), self._service_scope)
-
-    async def _call_to_end(self, function: Callable[[], T]) -> T:
-        """The same for other code of the program, and no longer than the membership lasts."""
-        with self._service_scope():
-            return await self._threads.run(self._own_code.in_thread(function))
+        with self._tasks.contain():
+            return await self._handling.work(deliveries, worker.slot, self._tasks.in_thread_to_end)
 
 
 @contextmanager

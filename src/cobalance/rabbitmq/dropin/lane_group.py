@@ -58,7 +58,7 @@ class LaneGroup(ConsumerGroup):
 
     def _worker_for(self, tenure: Tenure, queue: Queue) -> PartitionWorker:
         worker = LaneWorker(
-            *(tenure, queue, self, self._lanes, self._service_scope),
+            *(tenure, queue, self, self._lanes, self._tasks.service_scope),
             metering=self._metering,
             give_up=self._policy.reject,
         )
