@@ -67,7 +67,7 @@ async def test_a_member_that_both_lost_stops_before_its_successor_begins(
             publish(amqp_url, topic, "message")
             await here.wait("message")
             redis.black_hole()
-            await eventually(lambda: group._engine.session.phase is Phase.CUT)
+            await eventually(lambda: group.membership.engine.session.phase is Phase.CUT)
             assert not here.ended, "RabbitMQ guards it"
             async with consuming(name, topic, amqp_url, redis_url, there):
                 amqp.lose_farewells()
@@ -78,7 +78,9 @@ async def test_a_member_that_both_lost_stops_before_its_successor_begins(
                 assert max(here_token) < min(there_token)
                 redis.heal()
                 amqp.heal()
-                await eventually(lambda: group.connection.is_open and group._engine.session.phase is Phase.ACTIVE)
+                await eventually(
+                    lambda: group.connection.is_open and group.membership.engine.session.phase is Phase.ACTIVE
+                )
 
 
 async def test_who_is_not_sure_begins_nothing_and_loses_nothing(

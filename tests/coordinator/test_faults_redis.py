@@ -54,7 +54,7 @@ async def nothing_has_moved(us: Team, before: list[dict[str, int]]) -> None:
     """Every claim was kept, with its offset: same owners, same tokens, no reported loss; commits are stored again."""
     with anyio.fail_after(WITHIN_S):
         for member in us.members:
-            await member.group._confirm_held()
+            await member.group.membership.confirm_held()
     assert us.stored() == us.committed
     await us.commit_all(1_000)
     assert us.held == before
@@ -158,7 +158,7 @@ async def test_an_unreachable_redis_and_a_proven_guard(amqp_url: str, redis_url:
             messages.publish(amqp_url, topic, *(f"without-{n}" for n in range(20)))
             await received.wait(*(f"without-{n}" for n in range(20)))
             proxy.heal()
-            await group._confirm_held()
+            await group.membership.confirm_held()
             messages.publish(amqp_url, topic, *(f"after-{n}" for n in range(20)))
             await received.wait(*(f"after-{n}" for n in range(20)))
             assert {it: tenure.token for it, tenure in group.tenures.items()} == tokens
@@ -175,7 +175,7 @@ async def test_an_emptied_redis_interrupts_no_consumer(amqp_url: str, private_re
             messages.publish(amqp_url, topic, *(f"without-{n}" for n in range(20)))
             await in_thread(private_redis.start)
             await received.wait(*(f"without-{n}" for n in range(20)))
-            await group._confirm_held()
+            await group.membership.confirm_held()
             assert {it: tenure.token for it, tenure in group.tenures.items()} == tokens
             assert len(received.bodies) == 20
 
@@ -200,7 +200,7 @@ async def test_a_listener_that_was_left_at_the_former_master() -> None:
                 return said is not None and "amqp-1" in said
 
             await us.commit_all(5)
-            group._engine.vouch("amqp-1")
+            group.membership.engine.vouch("amqp-1")
             await eventually(lambda: vouches(first))
             wait_for(lambda: vouches(second))
             before = us.held
@@ -443,7 +443,7 @@ async def test_a_cluster_node_that_dies(nodes: Cluster) -> None:
 
 def owner_of(us: Team) -> int:
     """The port of the node that has a team's keys, according to its members."""
-    transport = us.members[0].group._coordinator.transport
+    transport = us.members[0].group.membership.coordinator.transport
     assert isinstance(transport, ClusterTransport)
     return transport._owner(slot_of(us.name))[1]
 

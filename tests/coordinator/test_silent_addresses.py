@@ -139,7 +139,7 @@ async def test_a_member_keeps_its_work_while_its_master_stands_still(
         Coordinator(transport, name).create(SETTINGS)
     async with Group(name, ["film"], redis_url=url, settings=SETTINGS) as group:
         (tenure,) = await group.wait_held("film")
-        lease = group._engine.session.lease
+        lease = group.membership.engine.session.lease
         asked.clear()
         with stopped(master):
             await until(lambda: len(asked) == 2)

@@ -115,11 +115,11 @@ class Team:
 
     def stored(self) -> dict[str, int | None]:
         """The committed offsets, as the coordinator has them now."""
-        return {row.name: row.committed for row in self.members[0].group._coordinator.resources()}
+        return {row.name: row.committed for row in self.members[0].group.membership.coordinator.resources()}
 
     def kinds(self) -> set[str]:
         """The kinds of transitions in the group's journal."""
-        transport = self.members[0].group._coordinator.transport
+        transport = self.members[0].group.membership.coordinator.transport
         return {entry.kind for entry in Journal(transport, self.name).entries()}
 
 

@@ -18,7 +18,6 @@ from tests.names import unique
 
 from cobalance import BlockingConsumerGroup, BlockingGroup, ConsumerGroup, Group, MemberSettings
 from cobalance.errors import UsageError
-from cobalance.group.blocking import Threaded
 from cobalance.rabbitmq import Topic, create_topic
 from cobalance.testing import Broker, Churn
 from cobalance.threads.cancellation import is_cancellation
@@ -183,13 +182,13 @@ def stay_in_threads(group: BlockingGroup | BlockingConsumerGroup) -> None:
 @pytest.mark.parametrize("kind", [*FAILURES, "exit"])
 def test_entering_raises_it_too(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the code fails before the program goes on."""
-    enter = Threaded._enter_group
+    enter = Group._enter_group
 
-    async def enter_slowly(group: Threaded) -> None:
+    async def enter_slowly(group: Group) -> None:
         await enter(group)
         await anyio.sleep_forever()  # cancelled by the failure
 
-    monkeypatch.setattr(Threaded, "_enter_group", enter_slowly)
+    monkeypatch.setattr(Group, "_enter_group", enter_slowly)
     fail, error = (sys.exit, SystemExit) if kind == "exit" else FAILURES[kind]
     group = BlockingGroup("g", ["r"], on_assigned=fail, **options())
     with pytest.raises(error) as raised:

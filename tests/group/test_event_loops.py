@@ -9,7 +9,7 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -200,13 +200,13 @@ def test_a_plain_on_lost_is_waited_for_on_leaving(backend: str) -> None:
 
     def let_go_on(group: Group) -> None:
         """Once nothing else is waited for."""
-        end_services = group._tasks.end_services
+        end_services = group.membership.tasks.end_services
 
         def end_services_and_go_on() -> None:
             end_services()
             threading.Timer(0.2, go_on.set).start()
 
-        group._tasks.end_services = end_services_and_go_on  # type: ignore[method-assign]
+        group.membership.tasks.end_services = end_services_and_go_on  # type: ignore[method-assign]
 
     async def stay() -> None:
         async with Group("g", ["r0"], redis_url=f"memory://{unique('loops')}", on_lost=lost) as group:
@@ -266,7 +266,7 @@ def test_a_loop_that_was_closed_costs_what_it_held(backend: str, caplog: pytest.
         loop.close()
     _remains.append(group)
     holds(place)
-    assert group._engine.wait_left(WITHIN_S)
+    assert group.membership.engine.wait_left(WITHIN_S)
     assert "its event loop was closed" in caplog.text
     assert [it.levelname for it in caplog.records if "event loop" in it.message] == ["ERROR"]
 
@@ -377,17 +377,19 @@ class LookedAtAsItResigns(Group):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.looking, self.looked = threading.Lock(), threading.Event()
+        self._sample, self._resign = self.membership.sample, self.membership.resign
+        self.membership.sample, self.membership.resign = self.sample, self.resign  # type: ignore[method-assign]
 
-    def _attend(self, now: int) -> None:
+    def sample(self) -> Iterator[Any]:
         with self.looking:
-            super()._attend(now)
+            yield from self._sample()
             self.looked.set()
 
-    def _resign(self, tenure: Tenure) -> None:
+    def resign(self, tenure: Tenure) -> None:
         self.looked.clear()
         self.looking.release()
         assert self.looked.wait(WITHIN_S)
-        super()._resign(tenure)
+        self._resign(tenure)
 
 
 def test_a_leader_s_block_that_computes_keeps_its_role() -> None:
@@ -447,8 +449,8 @@ def test_an_event_loop_ends_though_a_group_was_not_left(
 
     keep: list[AsyncIterator[Group]] = []
     assert ends(lambda: asyncio.run(main())) is None
-    assert groups[0]._engine.wait_left(WITHIN_S)
-    assert groups[0]._engine.session.phase is Phase.LEFT
+    assert groups[0].membership.engine.wait_left(WITHIN_S)
+    assert groups[0].membership.engine.session.phase is Phase.LEFT
     assert "cancelled" in caplog.text
 
 

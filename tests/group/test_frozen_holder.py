@@ -176,7 +176,7 @@ async def test_who_expired_is_found_under_any_key_prefix(
     await frozen.start()
     await frozen.wait_held("r0")
     owner = f"{name}/{frozen.member.rpartition('.')[0]}"
-    frozen.abandon()
+    frozen.membership.abandon()
     monkeypatch.setattr(fencing, "connection_names", lambda *_: [("connection", owner)])
     monkeypatch.setattr(fencing, "close_connection", lambda *given: closed.append(given[2]))
     async with Group(name, ["r0"], redis_url=redis_url, settings=SETTINGS, key_prefix=prefix) as heir:

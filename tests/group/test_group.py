@@ -137,7 +137,7 @@ async def until(group: Group, condition: Callable[[], bool]) -> None:
     """Waits until the held resources satisfy a condition."""
     with anyio.fail_after(WITHIN_S):
         while not condition():
-            await group._changed.wait()
+            await group.membership._changed.wait()
 
 
 async def holds(group: Group, count: int) -> None:
@@ -259,7 +259,7 @@ async def test_a_tenure_begins_once_on_lost_of_the_one_before_has_returned(
         _end_session(url, a)
         await loses.wait()
         await until(a, lambda: "r0" in a.tenures)
-        await a._confirm_held()
+        await a.membership.confirm_held()
         may_return.set()
         await until(a, lambda: len(story) == 3)
         assert story == [("assigned", old), ("lost", old), ("assigned", a.tenures["r0"].token)]
@@ -271,7 +271,7 @@ def _end_session(url: str, group: Group) -> None:
 
     transport = open_transport(url)
     coordinator = Coordinator(transport, group.name)
-    line = group._engine.session.line
+    line = group.membership.engine.session.line
     header = Header(line.member, line._number + 1_000, line.incarnation, 0, 0)
     coordinator.execute(Request(header, Leave()))
     transport.close()
@@ -475,7 +475,7 @@ async def test_outer_cancellation_drains_all_the_same(make: Callable[..., Group]
             await anyio.sleep_forever()
     assert scope.cancelled_caught
     assert diary.of("r0") == ["assigned", "begins", "ends", "revoked"]
-    assert a._left.is_set()
+    assert a.membership._left.is_set()
 
 
 async def test_an_exception_in_the_body_drains_and_propagates_as_it_is(make: Callable[..., Group]) -> None:
@@ -619,7 +619,7 @@ async def test_members_work_only_what_they_name(make: Callable[..., Group]) -> N
             assert "old" in old.tenures
             assert "r2" in new.tenures
         await new.wait_held("r0", "r1", "r2")
-        assert {row.name for row in new._coordinator.resources()} == {"r0", "r1", "r2"}
+        assert {row.name for row in new.membership.coordinator.resources()} == {"r0", "r1", "r2"}
 
 
 async def test_a_list_without_a_version_is_for_good(make: Callable[..., Group]) -> None:

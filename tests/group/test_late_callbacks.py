@@ -160,7 +160,7 @@ async def test_a_hung_handler_is_released_when_its_cleanup_has_ended(make: Calla
             await until(hanging.cleans.is_set)
             async with make(work=hanging.follow) as b:
                 await until(lambda: "begins r1" in hanging.story)
-                assert a._engine.session.holdings.snapshot()["r0"][1] == "aborted"
+                assert a.membership.engine.session.holdings.snapshot()["r0"][1] == "aborted"
                 assert "r0" not in b.tenures
                 hanging.done.set()
                 await until(lambda: "begins r0" in hanging.story)
@@ -222,9 +222,9 @@ async def test_work_that_cannot_be_stopped_because_of_a_defect_is_told_of(
 ) -> None:
     """An error while everything is being stopped does not keep the end from being reported."""
     group = make()
-    monkeypatch.setattr(group, "abort", None)
+    monkeypatch.setattr(group.membership, "abort", None)
     with pytest.raises(GroupFailed, match="internal error"):
-        await goes_wrong(group, lambda: group._engine.post(object()))  # type: ignore[arg-type]
+        await goes_wrong(group, lambda: group.membership.engine.post(object()))  # type: ignore[arg-type]
 
 
 async def test_a_defect_on_the_event_loop_ends_the_member(make: Callable[..., Group]) -> None:
@@ -235,8 +235,8 @@ async def test_a_defect_on_the_event_loop_ends_the_member(make: Callable[..., Gr
         raise ValueError("boo")
 
     def strike() -> None:
-        group._commands.append(defect)
-        group._wakeup.notify()
+        group.membership._commands.append(defect)
+        group.membership._wakeup.notify()
 
     with pytest.raises(ValueError, match="boo"):
         await goes_wrong(group, strike)
@@ -259,7 +259,7 @@ async def test_threads_that_cannot_be_started_are_told_of(
 
     async def prepared() -> None:
         await prepare()
-        monkeypatch.setattr(group._engine._threads[1], "start", refuse)
+        monkeypatch.setattr(group.membership.engine._threads[1], "start", refuse)
 
     monkeypatch.setattr(group, "_prepare", prepared)
     with pytest.raises(RuntimeError, match="can't start"):
@@ -287,7 +287,7 @@ async def test_who_waits_hears_of_a_leave_that_was_cut_short(make: Callable[...,
         await group.__aenter__()
         await until(lambda: len(begun) == 2)
         way.away = True
-        group.abandon()
+        group.membership.abandon()
         await group.__aexit__(None, None, None)
         await group.wait_left()
     assert len(refused) == 2
@@ -327,7 +327,7 @@ async def test_a_member_that_has_failed_begins_nothing_more(make: Callable[..., 
     """
     posted: list[Any] = []
     group = make()
-    group._changed, group._tasks.first_error = anyio.Event(), LookupError("of the program's")
-    assert not group._adopt(Assignment("r0", 7, None, posted.append, 0))
+    group.membership._changed, group.membership.tasks.first_error = anyio.Event(), LookupError("of the program's")
+    assert not group.membership._adopt(Assignment("r0", 7, None, posted.append, 0))
     assert posted == [Abandoned("r0", 7, "resigned")]
     assert not group.tenures

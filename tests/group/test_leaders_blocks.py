@@ -60,7 +60,7 @@ class Stage:
     async def let_it_end(self, *groups: Group) -> None:
         """Once the groups have heard what there was to hear."""
         for group in groups * 3:
-            await group._confirm_held()
+            await group.membership.confirm_held()
         self.done.set()
         await self.followed.wait()
         assert self.story == ["the first block ends", "the next one leads"]
@@ -135,7 +135,7 @@ async def test_a_block_begins_once_on_assigned_has_returned(url: str) -> None:
             tasks.start_soon(lead, group)
             await assigns.wait()
             await group.wait_held("role")
-            await group._confirm_held()
+            await group.membership.confirm_held()
             may_return.set()
     assert story == ["on_assigned returns", "leads"]
 
@@ -175,7 +175,7 @@ async def until(condition: Callable[[], bool]) -> None:
 def end_session(url: str, group: Group) -> None:
     """Makes the member leave behind its back; it learns of that with its next heartbeat."""
     transport = open_transport(url)
-    line = group._engine.session.line
+    line = group.membership.engine.session.line
     header = Header(line.member, line._number + 1_000, line.incarnation, 0, 0)
     Coordinator(transport, group.name).execute(Request(header, Leave()))
     transport.close()

@@ -121,7 +121,7 @@ async def test_a_leave_that_is_cut_short_is_logged(caplog: pytest.LogCaptureFixt
     async def be_a_member() -> None:
         async with Group(name, ["r"], redis_url=f"memory://{name}", settings=SETTINGS) as group:
             await group.wait_held()
-            group._engine._calls.put(wait_for_the_end)
+            group.membership.engine._calls.put(wait_for_the_end)
             begun.set()
             await asyncio.sleep(3_600)
 

@@ -80,7 +80,7 @@ async def assigned(tenures):
             await tenures[0].wait_draining()
         finally:
             print("leaving", flush=True)
-    group._tasks.start(tell)
+    group.membership.tasks.start(tell)
 group = ConsumerGroup("g", "t", tell_and_go_on, amqp_url=URL, on_assigned=assigned, **OPTIONS)
 run(group, backend="{backend}")
 """,
@@ -89,7 +89,7 @@ async def work(tenure):
     tell_and_go_on()
 def tell_left():
     busy.wait()
-    group._engine.wait_left()
+    group.membership.engine.wait_left()
     print("left", flush=True)
 times = GroupSettings(session_timeout_ms=1_000, heartbeat_interval_ms=300)
 own = MemberSettings(drain_timeout_ms=100)

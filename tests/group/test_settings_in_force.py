@@ -116,7 +116,7 @@ async def test_calls_are_timed_by_the_session_timeout_in_force(redis_url: str, b
 
 
 def timeout_of(group: Group) -> int:
-    transport = group._coordinator.transport
+    transport = group.membership.coordinator.transport
     assert isinstance(transport, RedisTransport)
     return transport._timeout_ms
 

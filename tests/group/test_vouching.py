@@ -120,7 +120,7 @@ def test_what_was_not_answered_is_told_again_after_the_next_answered_call(monkey
         group.wait_held("r")
         for connection in ("amqp-1", None):
             is_recorded.clear()
-            group._group._engine.vouch(connection)
+            group._group.membership.engine.vouch(connection)
             assert is_recorded.wait(20)
         assert told == ["amqp-1", *["-"] * (2 * ATTEMPTS + 1)]
 

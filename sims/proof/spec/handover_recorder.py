@@ -170,11 +170,16 @@ class RecordedGroup(ConsumerGroup):
     def stream_consumer(self, *arguments: Any, **options: Any) -> Any:
         return self.recorder.watch(super().stream_consumer(*arguments, **options))
 
-    async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._store = self.membership.commit
+        self.membership.commit = self._commit  # type: ignore[method-assign]
+
+    async def _commit(self, tenure: Tenure, offset: int) -> None:
         """Offsets below 0 stand for the beginning, which is where a stream begins here."""
         if offset >= 0:
             self.recorder.note("commit", tenure.token, offset=offset + 1)
-        await super().commit_tenure(tenure, offset)
+        await self._store(tenure, offset)
         if offset >= 0:
             self.recorder.note("stored", tenure.token, offset=offset + 1)
 

@@ -38,7 +38,7 @@ class BlockingTenure:
     token: int
     """The fencing token, higher than every earlier holder's. Store it with every side effect."""
     _inner: Tenure = attrs.field(repr=False, eq=False)
-    _group: Threaded = attrs.field(repr=False, eq=False)
+    _group: Group = attrs.field(repr=False, eq=False)
     _event_loop: EventLoopThread = attrs.field(repr=False, eq=False)
 
     @property
@@ -63,12 +63,12 @@ class BlockingTenure:
 
     def wait_draining(self, timeout: float | None = None) -> bool:
         """Waits until no new work may begin. Returns False on timeout (seconds)."""
-        self._group.check_process()
+        self._group.membership.check_process()
         return self._event_loop.call(_wait_draining, self._inner, timeout)
 
     def commit(self, offset: int) -> None:
         """Stores an offset durably; see :meth:`cobalance.Group.commit`. Refused after the end of this tenure."""
-        self._group.check_process()
+        self._group.membership.check_process()
         self._event_loop.call(self._inner.commit, offset)
 
     @contextmanager
@@ -81,10 +81,15 @@ class BlockingTenure:
 
 
 class BlockingMembership:
-    """Base of memberships for threads: runs the group on a background event loop."""
+    """Base of memberships for threads: runs the group on a background event loop.
 
-    def __init__(self, group: Threaded) -> None:
+    Threads cannot be cancelled, so it waits for them even if their tenure was cancelled, but no longer than the
+    membership lasts.
+    """
+
+    def __init__(self, group: Group) -> None:
         self._group = group
+        group.membership.tasks.contain = exits_contained
         self._event_loop = EventLoopThread()
         self._opening = threading.RLock()  # a signal handler may call stop() in the thread that starts
         self._stay: Visit
@@ -122,8 +127,8 @@ class BlockingMembership:
                 :class:`GroupFailed`.
         """
         if self._started:
-            self._group.check_process()
-        self._group.refuse_in_own_thread()
+            self._group.membership.check_process()
+        self._group.membership.tasks.own_code.refuse_leaving_in_thread()
         with self._opening:
             started = self._started
             self._unwanted = self._starting and not started  # in a signal handler, or no thread comes in here meanwhile
@@ -150,15 +155,15 @@ class BlockingMembership:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        if self._group.is_copy:
+        if self._group.membership.is_copy:
             return None
-        self._group.refuse_in_own_thread()
+        self._group.membership.tasks.own_code.refuse_leaving_in_thread()
         with exits_as_raised(), self._event_loop.ending(cancel=kind is not None):
             return self._stay.__exit__(kind, error, trace)
 
     def _call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Calls it in the group's event loop."""
-        self._group.check_process()
+        self._group.membership.check_process()
         if not self._entered:
             raise UsageError(not_entered(self.name))
         return self._event_loop.call(function, *args)
@@ -230,8 +235,8 @@ class BlockingMembership:
 
     def leave(self, *, remain: bool | None = None) -> None:
         """Drains everything, hands it over and ends the membership; see :meth:`cobalance.Group.leave`."""
-        self._group.check_process()
-        self._group.refuse_in_own_thread()
+        self._group.membership.check_process()
+        self._group.membership.tasks.own_code.refuse_leaving_in_thread()
 
         self._call(partial(self._group.leave, remain=remain))
 
@@ -248,7 +253,7 @@ class BlockingMembership:
         try:
             yield self._wrap(self._call(role.take))
         finally:
-            if not self._group.is_copy:
+            if not self._group.membership.is_copy:
                 self._call(role.give)
 
     def _wrap(self, tenure: Tenure) -> BlockingTenure:
@@ -273,52 +278,24 @@ def exits_as_raised() -> Iterator[None]:
         raise exit_.raised from None
 
 
-class Threaded(Group):
-    """The group on the background event loop.
-
-    Threads cannot be cancelled, so it waits for them even if their tenure was cancelled, but no longer than the
-    membership lasts.
-    """
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._tasks.contain = exits_contained
-
-    async def in_thread(self, do: Callable[[], T]) -> T:
-        with self._tasks.contain():
-            return await self._tasks.in_thread(do)
-
-    def refuse_in_own_thread(self) -> None:
-        """Refuses to leave in the program's own threads, as an async group does in its tasks."""
-        self._tasks.own_code.refuse_leaving_in_thread()
-
-    async def take_role(self, resource: str | None) -> Tenure:
-        """Waits for a role. It is not released until :meth:`give_role`."""
-        tenure = await self._wait_active(resource)
-        tenure.begin_use()
-        return tenure
-
-    async def give_role(self, tenure: Tenure) -> None:
-        """Lets another member have the role."""
-        tenure.end_use()
-        if tenure.active:
-            self._resign(tenure)
-
-
 class _Role:
     """A role that a thread waits for, and returns even if an exception interrupted the wait."""
 
-    def __init__(self, group: Threaded, resource: str | None) -> None:
+    def __init__(self, group: Group, resource: str | None) -> None:
         self._group, self._resource = group, resource
         self._tenure: Tenure | None = None
 
     async def take(self) -> Tenure:
-        self._tenure = await self._group.take_role(self._resource)
+        names = [self._resource] if self._resource else []
+        self._tenure = await self._group.membership.wait_role(lambda: self._group.wait_held(*names))
+        self._tenure.begin_use()
         return self._tenure
 
     async def give(self) -> None:
         if self._tenure is not None:
-            await self._group.give_role(self._tenure)
+            self._tenure.end_use()
+            if self._tenure.active:
+                self._group.membership.resign(self._tenure)
 
 
 async def _wait_draining(tenure: Tenure, seconds: float | None) -> bool:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.open import DEFAULT_REDIS_URL
-from cobalance.group.blocking import BlockingMembership, BlockingTenure, Threaded
+from cobalance.group.blocking import BlockingMembership, BlockingTenure
+from cobalance.group.group import Group
 from cobalance.limits import check_callables
 
 __all__ = ["BlockingGroup", "BlockingTenure"]
@@ -59,7 +60,7 @@ class BlockingGroup(BlockingMembership):
     ) -> None:
         check_callables(work=work, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
         self._blocking_work = work
-        group = Threaded(
+        group = Group(
             name,
             resources,
             redis_url=redis_url,
@@ -84,4 +85,6 @@ class BlockingGroup(BlockingMembership):
     async def _run_work(self, tenure: Tenure) -> None:
         if self._blocking_work is not None:
             work, wrapped = self._blocking_work, self._wrap(tenure)
-            await self._group.in_thread(lambda: work(wrapped))
+            tasks = self._group.membership.tasks
+            with tasks.contain():
+                await tasks.in_thread(lambda: work(wrapped))

@@ -17,27 +17,20 @@ from cobalance.coordinator.open import DEFAULT_REDIS_URL, check_redis_url, check
 from cobalance.coordinator.requests import GROUPS_OWN, LOOKED_FOR
 from cobalance.description import GroupDescription
 from cobalance.errors import (
-    CommitOutcomeUnknown,
-    Fenced,
     GroupActive,
     GroupExists,
-    GroupFailed,
     NotHeld,
-    OffsetRegressed,
     UnknownGroup,
     UsageError,
 )
 from cobalance.faces import hides
-from cobalance.group.clock import monotonic_ms
-from cobalance.group.engine import Engine, call_timeout_ms
-from cobalance.group.health import Healthy
+from cobalance.group.engine import call_timeout_ms
+from cobalance.group.health import Health, health_of
 from cobalance.group.instance_file import InstanceFile
+from cobalance.group.membership import Hooks, Membership
 from cobalance.group.patience import CANNOT_SERVE, Patience
-from cobalance.group.pausing import Pausing
-from cobalance.group.stay import ONCE, StartStop, ended_early, not_entered
-from cobalance.group.tasks import Tasks
-from cobalance.group.tenure import Tenure
-from cobalance.group.worker import AsyncWork
+from cobalance.group.stay import ONCE, Stay, ended_early, not_entered
+from cobalance.group.worker import AsyncWork, FunctionWorker
 from cobalance.limits import (
     check_callables,
     check_integer,
@@ -48,13 +41,11 @@ from cobalance.limits import (
     check_resources,
 )
 from cobalance.member.declaration import digest
-from cobalance.member.events import ResourcesDeclared, StopAsked
+from cobalance.member.events import ResourcesDeclared
 from cobalance.names import validate_name
 from cobalance.settings import GroupSettings, MemberSettings, differences
 from cobalance.threads import log_lines
-from cobalance.threads.event_loop import Attendance
 from cobalance.threads.forks import end_fork
-from cobalance.threads.wakeup import Wakeup
 from cobalance.threads.worker_threads import in_thread
 
 log = logging.getLogger("cobalance")
@@ -69,8 +60,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from cobalance.coordinator.transport import Transport
-    from cobalance.group.membership import Listener, Work
-    from cobalance.member.actions import AbortReason
+    from cobalance.group.callbacks import Listener
+    from cobalance.group.membership import Work
+    from cobalance.group.tenure import Tenure
 
 
 class PlainOptions(TypedDict, total=False):
@@ -92,33 +84,8 @@ class GroupOptions(PlainOptions, total=False):
     on_lost: Listener | None
 
 
-@hides(
-    *(
-        "abort",
-        "begin",
-        "commit_done",
-        "drain",
-        "flush",
-        "hasten",
-        "in_flight",
-        "joined",
-        "keep",
-        "left",
-        "problem",
-        "sample",
-    )
-)  # called by the engine
-@hides(
-    "abandon",
-    "check_process",
-    "commit_tenure",
-    "is_copy",
-    "key_prefix",
-    "leave_soon",
-    "own",
-    "settings_read",
-)
-class Group(Healthy, Pausing, StartStop):
+@hides("membership")
+class Group:
     """Membership in a group, for the duration of an ``async with`` block, or from :meth:`start` to :meth:`stop`.
 
     Every resource is worked by exactly one member. Pass ``work`` (a function that runs for each tenure), or callbacks,
@@ -183,17 +150,15 @@ class Group(Healthy, Pausing, StartStop):
         check_kind("member", member, MemberSettings, optional=True)
         check_kind("log_exceptions", log_exceptions, bool)
         check_number("connect_timeout_s", connect_timeout_s, least=0, most=DAY_S)
-        super().__init__(None if work is None else AsyncWork(work), on_assigned, on_revoked, on_lost)
         self._connect_timeout_s = connect_timeout_s
         self.name = validate_name("group", name)
-        self.key_prefix = validate_name("key prefix", key_prefix)
-        self._tasks = Tasks(self.name, log_exceptions=log_exceptions)
+        self._key_prefix = validate_name("key prefix", key_prefix)
         self.settings = settings or GroupSettings()
         """Before entering, the settings given by the code; afterwards those in force."""
         self._wanted, self._known = settings, False
-        self.own = _with_instance_id(member or MemberSettings())
-        if self.own.instance_id is not None:
-            validate_name("instance id", self.own.instance_id)
+        own = _with_instance_id(member or MemberSettings())
+        if own.instance_id is not None:
+            validate_name("instance id", own.instance_id)
         self._resources = None if resources is None else check_names("resource", resources)
         check_resources(self._resources or ())
         if resources_version is not None:
@@ -201,44 +166,42 @@ class Group(Healthy, Pausing, StartStop):
         self._subscription = _subscription(self._resources, resources_version)
         self._redis_url, self._transport, self._version = redis_url, transport, resources_version
         self._instance_file = (
-            None if self.own.instance_id is None else InstanceFile(self.key_prefix, self.name, self.own.instance_id)
+            None if own.instance_id is None else InstanceFile(self._key_prefix, self.name, own.instance_id)
         )
-        self._entered = self._was_member = False
         self._former = ""  # the dead member whose resources this process takes over at once
-        self._stop_asked_at = 0
-        self._remain: bool | None = None
-        self._given_up, self._revoked = list[str](), list[str]()
+        self._stay: Stay | None = None
+        checked = None if work is None else AsyncWork(work)
+        self.membership = Membership(
+            self.name,
+            own,
+            Hooks(make_worker=lambda tenure: FunctionWorker(tenure, checked), settings_read=self._settings_read),
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+            log_exceptions=log_exceptions,
+        )
+        if self._instance_file is not None:
+            self.membership.hooks.joined.append(self._instance_file.write)
 
     # -- the user's side ---------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if self._entered:
+        if self.membership.is_entered:
             raise UsageError(ONCE)
-        self._entered, self._process = True, os.getpid()
+        self.membership.enter()
         self._patience = Patience(self.name, self._connect_timeout_s)
-        self._coordinator = await self._patience.call(lambda: in_thread(self._connect, self._disconnect))
-        self._wakeup, self._joined, self._left = Wakeup(), anyio.Event(), anyio.Event()
-        self._changed, self._settled = anyio.Event(), anyio.Event()
-        self._attendance = Attendance(self._wakeup.loop, self.own.max_processing_ms)
-        self._engine = Engine(
-            self._coordinator,
-            self,
-            self.settings,
-            self.own,
-            on_declared=self._declared,
-            time_calls=self._time_calls,
-        )
-        self._engine.session.succeed(self._former)
+        coordinator = await self._patience.call(lambda: in_thread(self._connect, self._disconnect))
+        self.membership.open(coordinator, self.settings, self._former, self._time_calls)
         try:
             await self._prepare()
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await in_thread(self._engine.discard)
+                await in_thread(self.membership.engine.discard)
                 await self._release_servers()
                 await in_thread(self._close)
-                self._end()
+                self.membership.end()
             raise
-        await self._tasks.open()
+        await self.membership.tasks.open()
         try:
             await self._enter_group()
         except BaseException:
@@ -247,42 +210,39 @@ class Group(Healthy, Pausing, StartStop):
         return self
 
     async def _enter_group(self) -> None:
-        self._tasks.start(self._dispatch)
-        self._declares = self._resources is not None
-        self._engine.start(self._subscription)
-        if self._resources is not None:
-            self._engine.post(ResourcesDeclared(self._version or 1, self._resources))
-        while not self._settled.is_set():
+        member = self.membership
+        member.join(self._subscription, self._resources, self._version)
+        while not member.settled.is_set():
             with anyio.move_on_after(self.settings.session_timeout_ms / 1000):
-                await self._settled.wait()
+                await member.settled.wait()
                 break
             self._check_redis()
-        if self._failure is not None:  # it is raised in the task group, which cancels this task
+        if member.failure is not None:  # it is raised in the task group, which cancels this task
             await anyio.sleep_forever()
-        if self._left.is_set():
+        if member.has_left:
             raise ended_early(self.name)
 
     def _check_redis(self) -> None:
         """Joining took long. If that is because Redis cannot be reached, or is full, it is not waited for any longer than
         when connecting.
         """
-        failing = self._engine.failing
+        failing = self.membership.engine.failing
         if failing is not None and (self._patience.over or not isinstance(failing, CANNOT_SERVE)):
             raise failing
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        if self.is_copy:
+        if self.membership.is_copy:
             end_fork(error)
             return None
-        self._tasks.own_code.refuse_leaving()
+        self.membership.tasks.own_code.refuse_leaving()
         try:
             with anyio.CancelScope(shield=True):
                 await self._wind_up()
         except BaseException as interruption:  # noqa: BLE001 -- an event loop may cancel even this; raised at the end
             kind, error, trace = type(interruption), interruption, interruption.__traceback__
-        swallowed, raised = await self._tasks.join(kind, error, trace)
+        swallowed, raised = await self.membership.tasks.join(kind, error, trace)
         with anyio.CancelScope(shield=True):
             await in_thread(self._close)
         if raised is not None:
@@ -291,25 +251,25 @@ class Group(Healthy, Pausing, StartStop):
 
     async def _wind_up(self) -> None:
         try:
-            await self.leave(remain=self._remain)
+            await self.leave(remain=self.membership.remain)
         except BaseException:  # cancelled by asyncio itself: what ends from here on must not be released as finished
-            if not self._left.is_set():
+            if not self.membership.has_left:
                 log.warning(
                     "group %s: its leave was cancelled, by a second cancellation or the end of its event loop: it stays a member, and may "
                     "keep what it held, until its session has expired (session_timeout_ms)",
                     self.name,
                 )
-            self.abandon()
+            self.membership.abandon()
             raise
         finally:
-            self._tasks.end_services()
+            self.membership.tasks.end_services()
             await self._release_servers()
 
     @property
     def member(self) -> str:
         """This process's member id. It changes when the member has to rejoin."""
         self._require_entered()
-        return self._engine.session.member
+        return self.membership.engine.session.member
 
     def declare(self, resources: Iterable[str], version: int) -> None:
         """Declares a new list, for members with a ``resources_version`` or without ``resources``. A version lower than
@@ -318,7 +278,7 @@ class Group(Healthy, Pausing, StartStop):
         Raises:
             UsageError: this member was given a list without a version, which cannot be changed.
         """
-        self.check_process()
+        self.membership.check_process()
         if self._subscription != GROUPS_OWN:
             raise UsageError(
                 "this member's resources are what it was made with: give resources_version to change them later"
@@ -327,7 +287,7 @@ class Group(Healthy, Pausing, StartStop):
         check_resources(names)
         check_integer("the resource list's version", version, least=1)
         self._require_entered()
-        self._engine.post(ResourcesDeclared(version, names))
+        self.membership.engine.post(ResourcesDeclared(version, names))
 
     async def wait_joined(self) -> None:
         """Returns when the coordinator has accepted this member.
@@ -337,9 +297,9 @@ class Group(Healthy, Pausing, StartStop):
             MembershipError: it was left before that.
         """
         self._require_entered()
-        await self._joined.wait()
-        self._raise_failure()
-        if not self._was_member:
+        await self.membership.wait_joined()
+        self.membership.raise_failure()
+        if not self.membership.was_member:
             raise ended_early(self.name)
 
     @property
@@ -347,20 +307,24 @@ class Group(Healthy, Pausing, StartStop):
         """Resources that were still being worked when a leave ran out of time: after the drain timeout or, if that
         passed first, the group's revocation timeout. Empty after a clean leave.
         """
-        return tuple(self._given_up)
+        return tuple(self.membership.given_up)
 
     @property
     def revoked_unfinished(self) -> tuple[str, ...]:
         """The part of ``given_up`` whose revocation timeout passed first."""
-        return tuple(self._revoked)
+        return tuple(self.membership.revoked)
 
-    def abort(self, resource: str, token: int, reason: AbortReason) -> None:
-        """Called by the engine: stop at once, with or without the event loop."""
-        if self._remain is not None and reason == "deadline":
-            self._given_up.append(resource)
-            if monotonic_ms() - self._stop_asked_at < self.own.drain_timeout_ms:
-                self._revoked.append(resource)
-        super().abort(resource, token, reason)
+    @property
+    def failed(self) -> BaseException | None:
+        """The exception that ended, or is ending, the membership: the program's own, a :class:`GroupFailed`, or what
+        has failed in the group's own code. None while all is well, and after a normal leave. Any thread.
+        """
+        return self.membership.tasks.failed
+
+    @property
+    def health(self) -> Health:
+        """Whether this member is alive and ready, and why not. Any thread, at any time."""
+        return health_of(self.membership, self.settings.session_timeout_ms)
 
     async def wait_left(self) -> None:
         """Returns when the membership is over.
@@ -369,8 +333,8 @@ class Group(Healthy, Pausing, StartStop):
             GroupFailed: the group refuses this member; the message says why.
         """
         self._require_entered()
-        await self._left.wait()
-        self._raise_failure()
+        await self.membership.wait_left()
+        self.membership.raise_failure()
 
     async def wait_held(self, *resources: str) -> list[Tenure]:
         """Waits until this member holds all of these resources (without any: at least one), and returns their tenures.
@@ -383,18 +347,18 @@ class Group(Healthy, Pausing, StartStop):
         self._refuse_unnamed(resources)
         self._require_entered()
         while True:
-            self._raise_failure()
-            if self._left.is_set():
+            self.membership.raise_failure()
+            if self.membership.has_left:
                 raise NotHeld(f"this membership of group {self.name} is over: it holds nothing any more")
             held = self.tenures
             if resources and all(name in held for name in resources):
                 return [held[name] for name in resources]
             if held and not resources:
                 return list(held.values())
-            await self._changed.wait()
+            await self.membership.wait_changed()
 
     def _require_entered(self) -> None:
-        if not hasattr(self, "_engine"):
+        if not self.membership.is_open:
             raise UsageError(not_entered(self.name))
 
     def _refuse_unnamed(self, resources: Iterable[str]) -> None:
@@ -408,6 +372,48 @@ class Group(Healthy, Pausing, StartStop):
                 f"{', '.join(map(repr, sorted(self._resources)[:5]))}{', …' if len(self._resources) > 5 else ''}"
             )
 
+    @property
+    def tenures(self) -> dict[str, Tenure]:
+        """The tenures held now, by resource."""
+        return self.membership.roster.tenures
+
+    def pause(self, *resources: str) -> None:
+        """Lets no new work begin on these resources until :meth:`resume`; running work is finished. They stay held,
+        also through rebalances that leave them here. A resource that is handed over or lost is not paused when it
+        comes back.
+
+        A consumer group pauses by itself; a ``work`` function has to check ``tenure.paused``.
+
+        Raises:
+            NotHeld: this member does not hold one of them; nothing was changed.
+            UsageError: nothing is named.
+        """
+        if not resources:
+            raise UsageError("name what to pause, such as pause(*group.tenures) for all that is held")
+        for tenure in self._held(resources):
+            tenure.pause(on=True)
+
+    def resume(self, *resources: str) -> None:
+        """Undoes :meth:`pause`, without names for all that is held.
+
+        Raises:
+            NotHeld: this member does not hold one of them; nothing was changed.
+        """
+        for tenure in self._held(resources):
+            tenure.pause(on=False)
+
+    @property
+    def paused(self) -> frozenset[str]:
+        """The resources that are held and paused."""
+        return frozenset(name for name, tenure in self.tenures.items() if tenure.paused)
+
+    def _held(self, resources: tuple[str, ...]) -> list[Tenure]:
+        held = self.tenures
+        missing = [name for name in resources if name not in held]
+        if missing:
+            raise NotHeld(f"this member does not hold {', '.join(map(repr, missing))}: pause only what you hold")
+        return [held[name] for name in resources or held]
+
     async def commit(self, resource: str, offset: int) -> None:
         """Stores an offset that outlives the tenure.
 
@@ -418,26 +424,10 @@ class Group(Healthy, Pausing, StartStop):
             CommitOutcomeUnknown: the session ended before the commit was answered.
             UsageError: the offset is not between 0 and 2**53.
         """
-        held = self._roster.current(resource)
+        held = self.membership.roster.current(resource)
         if held is None or held.tenure is None:
             raise NotHeld(f"this member does not hold {resource!r}: commit only what you hold")
         await held.tenure.commit(offset)
-
-    async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
-        """Stores an offset under this tenure's token; see :meth:`Tenure.commit`."""
-        self.check_process()
-        resource, held = tenure.resource, self._roster.find(tenure.resource, tenure.token)
-        outcome = await self._ask_commit(tenure, offset) if held and held.current else "FENCED"
-        if outcome == "FENCED":
-            raise Fenced(
-                f"{resource!r} was lost before the commit: its next holder starts at the last committed offset"
-            )
-        if outcome == "REGRESSED":
-            raise OffsetRegressed(f"{resource!r} has a higher committed offset than {offset}: offsets never fall")
-        if outcome == "UNKNOWN":
-            raise CommitOutcomeUnknown(
-                f"the session ended before the commit of {resource!r} was answered: its next tenure has what is committed"
-            )
 
     @asynccontextmanager
     async def leadership(self, resource: str | None = None) -> AsyncIterator[Tenure]:
@@ -448,27 +438,13 @@ class Group(Healthy, Pausing, StartStop):
         Args:
             resource: the role; may be omitted if the group has a single resource.
         """
-        tenure = await self._wait_active(resource)
+        tenure = await self.membership.wait_role(lambda: self.wait_held(*([resource] if resource else [])))
         try:
             with tenure.using():
                 yield tenure
         finally:
             if tenure.active:
-                self._resign(tenure)
-
-    async def _wait_active(self, resource: str | None) -> Tenure:
-        while True:
-            for tenure in await self.wait_held(*([resource] if resource else [])):
-                held = self._roster.find(tenure.resource, tenure.token)
-                if tenure.active and held is not None and held.begun:
-                    return tenure
-            await self._changed.wait()
-
-    def _resign(self, tenure: Tenure) -> None:
-        held = self._roster.find(tenure.resource, tenure.token)
-        if held is not None:
-            held.resigned = True
-            tenure.ask_back()
+                self.membership.resign(tenure)
 
     async def leave(self, *, remain: bool | None = None) -> None:
         """Drains everything, hands it over and ends the membership. Leaving the ``async with`` calls it too.
@@ -480,33 +456,54 @@ class Group(Healthy, Pausing, StartStop):
         Raises:
             UsageError: awaited by work or a callback, for which it would wait.
         """
-        self.check_process()
-        if self._stay is not None and not hasattr(self, "_engine"):  # start() is still connecting
+        self.membership.check_process()
+        if self._stay is not None and not self.membership.is_open:  # start() is still connecting
             await self.stop()
             return
         self._require_entered()
-        self._tasks.own_code.refuse_leaving()
-        self._ask_leave(remain=remain)
-        await self._left.wait()
+        self.membership.tasks.own_code.refuse_leaving()
+        self.membership.ask_leave(remain=remain)
+        await self.membership.wait_left()
 
-    def _ask_leave(self, *, remain: bool | None = None) -> None:
-        keep = self.own.instance_id is not None if remain is None else remain
-        self._remain, self._stop_asked_at = keep, self._stop_asked_at or monotonic_ms()
-        self._engine.post(StopAsked(remain=keep))
+    async def start(self) -> None:
+        """Enters the group, for programs that leave it in another task or function with :meth:`stop`, such as fixtures
+        and lifespans. What ends the membership before that is logged, stored in ``failed``, and raised by :meth:`stop`;
+        it cancels no task of the program.
 
-    def leave_soon(self) -> None:
-        """Called by a signal handler: begins to leave, even if the event loop is blocked."""
-        if hasattr(self, "_engine"):
-            self._ask_leave(remain=self._remain)
+        Raises:
+            UsageError: it was entered before.
+            MembershipError: :meth:`stop` or :meth:`leave` was called meanwhile.
+            CobalanceError: a server cannot be used; the message says what to do.
+        """
+        if self.membership.is_entered or self._stay is not None:
+            raise UsageError(ONCE)
+        self._stay = Stay(self.name, self)
+        await self._stay.begin()
+
+    async def stop(self) -> None:
+        """Drains everything, hands it over, and ends what :meth:`start` began, or is beginning. May be called in any
+        task but the group's own. Does nothing if there is nothing to end.
+
+        Raises:
+            UsageError: the group was entered by ``async with``; :meth:`start` was awaited in another event loop; or
+                work or a callback calls this, for which it would wait.
+            Exception: the membership was ended by this exception of the program's own code, or by a
+                :class:`GroupFailed`.
+        """
+        if self._stay is not None:
+            self.membership.tasks.own_code.refuse_leaving()
+            await self._stay.end()
+        elif self.membership.is_entered:
+            raise UsageError("stop() ends what start() has begun: leave the `async with`, or call leave()")
 
     async def describe(self) -> GroupDescription:
         """A snapshot of the group: settings, members, resources."""
         self._require_entered()
-        if self._left.is_set():
+        if self.membership.has_left:
             raise UsageError(f"this member has left group {self.name}: `GroupAdmin.describe` needs no member")
-        return await in_thread(lambda: GroupDescription.read(self._coordinator))
+        return await in_thread(lambda: GroupDescription.read(self.membership.coordinator))
 
-    def settings_read(self, settings: GroupSettings) -> None:
+    def _settings_read(self, settings: GroupSettings) -> None:
         """Called by the engine: the settings in force."""
         changed = differences(self.settings, settings) if self._known else {}
         is_news = changed or not self._known
@@ -517,10 +514,6 @@ class Group(Healthy, Pausing, StartStop):
         elif changed:
             in_words = ", ".join(f"{name} is {now} now, and was {was}" for name, (was, now) in changed.items())
             log.info("group %s: its settings were changed: %s", self.name, in_words)
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise GroupFailed(self._failure.message)
 
     # -- connecting --------------------------------------------------------------------------------------------------
 
@@ -534,7 +527,7 @@ class Group(Healthy, Pausing, StartStop):
         finally:
             self._close_transport(first)
         lasting = self._transport or open_transport(self._redis_url, call_timeout_ms=call_timeout_ms(session_ms))
-        return Coordinator(lasting, self.name, key_prefix=self.key_prefix)
+        return Coordinator(lasting, self.name, key_prefix=self._key_prefix)
 
     def _disconnect(self, made: Coordinator) -> None:
         """The caller that wanted to enter has given up meanwhile."""
@@ -547,18 +540,18 @@ class Group(Healthy, Pausing, StartStop):
 
     def _time_calls(self, timeout_ms: int) -> None:
         """Called by the engine. A transport of the program's own keeps its timeout, one in memory has none."""
-        set_timeout = getattr(self._coordinator.transport, "set_call_timeout", None)
+        set_timeout = getattr(self.membership.coordinator.transport, "set_call_timeout", None)
         if self._transport is None and set_timeout is not None:
             set_timeout(timeout_ms)
 
     def _greet(self, transport: Transport) -> int:
         """Checks that the server can be used, and returns the group's session timeout."""
-        coordinator = Coordinator(transport, self.name, key_prefix=self.key_prefix)
+        coordinator = Coordinator(transport, self.name, key_prefix=self._key_prefix)
         try:
             coordinator.tick()
             check_members(self.name, int(coordinator.state()["members"]))
             self._former = "" if self._instance_file is None else self._instance_file.take(coordinator)
-            self.settings_read(coordinator.settings())
+            self._settings_read(coordinator.settings())
         except UnknownGroup:
             if getattr(transport, "born_empty", False):  # in memory, nothing can have been held before
                 with suppress(GroupExists, GroupActive):  # another member was faster
@@ -571,17 +564,10 @@ class Group(Healthy, Pausing, StartStop):
     async def _release_servers(self) -> None:
         """Undoes :meth:`_prepare`, even if it was incomplete, when nothing is held any more."""
 
-    def joined(self, member: str) -> None:
-        """Called by the engine: the process is a member."""
-        if self._instance_file is not None:
-            self._instance_file.write(member)
-        self._was_member = True
-        super().joined(member)
-
     def _close(self) -> None:
-        if self._engine.wait_left(5):
+        if self.membership.engine.wait_left(5):
             self._leave_instance()
-        self._close_transport(self._coordinator.transport)
+        self._close_transport(self.membership.coordinator.transport)
         log_lines.flush()
 
     def _close_transport(self, transport: Transport) -> None:

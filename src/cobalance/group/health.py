@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
-from cobalance.group.membership import Membership
 from cobalance.member.session import Phase
 
 if TYPE_CHECKING:
-    from cobalance.settings import GroupSettings
+    from cobalance.group.membership import Membership
 
 HealthState = Literal["new", "joining", "member", "draining", "left", "failed"]
 
@@ -45,72 +44,61 @@ class Health:
     """When the coordinator last answered, in seconds since 1970."""
 
 
-class Healthy(Membership):
-    """Adds ``health``, for :class:`cobalance.group.group.Group`."""
+def health_of(member: Membership, session_timeout_ms: int) -> Health:
+    """Whether a member is alive and ready, and why not. Any thread, at any time."""
+    if member.is_copy:
+        why = ("this process is a fork of the member's",)
+        return Health(group=member.name, state="left", live=False, ready=False, reasons=why)
+    state, runs = _state(member), member.is_open and member.engine.runs
+    silent_ms = member.engine.silent_ms if runs else 0  # the engine has done nothing, while it should
+    reasons = _reasons(member, state)
+    is_silent = silent_ms > max(2 * session_timeout_ms, LEAST_SILENCE_MS)
+    if is_silent:
+        reasons.append(f"the thread that keeps it going has done nothing for {silent_ms} ms")
+    return Health(
+        group=member.name,
+        state=state,
+        live=not (is_silent or (state == "failed" and not runs)),
+        ready=state == "member",
+        reasons=tuple(reasons),
+        member=member.engine.session.member if member.was_member else None,
+        held=sum(it.held for it in member.roster.everything()),
+        heard_at=member.engine.heard_at if member.is_open else None,
+    )
 
-    settings: GroupSettings
-    _entered: bool
-    _was_member: bool
-    _stop_asked_at: int
 
-    @property
-    def health(self) -> Health:
-        """Whether this member is alive and ready, and why not. Any thread, at any time."""
-        if self.is_copy:
-            why = ("this process is a fork of the member's",)
-            return Health(group=self.name, state="left", live=False, ready=False, reasons=why)
-        state, silent_ms = self._health_state(), self._silent_ms()
-        reasons = self._reasons(state)
-        is_silent = silent_ms > max(2 * self.settings.session_timeout_ms, LEAST_SILENCE_MS)
-        if is_silent:
-            reasons.append(f"the thread that keeps it going has done nothing for {silent_ms} ms")
-        return Health(
-            group=self.name,
-            state=state,
-            live=not (is_silent or (state == "failed" and not self._runs())),
-            ready=state == "member",
-            reasons=tuple(reasons),
-            member=self._engine.session.member if self._was_member else None,
-            held=sum(it.held for it in self._roster.everything()) if self._entered else 0,
-            heard_at=self._engine.heard_at if hasattr(self, "_engine") else None,
-        )
+def _state(member: Membership) -> HealthState:
+    if member.tasks.failed is not None or member.failure is not None:
+        return "failed"
+    if not member.is_entered:
+        return "new"
+    if not member.is_open:
+        return "joining"
+    phase = member.engine.session.phase
+    if phase is Phase.LEFT or member.engine.is_over:
+        return "left"
+    if member.stop_asked_at or phase is Phase.LEAVING:
+        return "draining"
+    return "member" if member.was_member else "joining"
 
-    def _health_state(self) -> HealthState:
-        if self.failed is not None or self._failure is not None:
-            return "failed"
-        if not self._entered:
-            return "new"
-        if not hasattr(self, "_engine"):
-            return "joining"
-        if self._engine.session.phase is Phase.LEFT or self._engine.is_over:
-            return "left"
-        if self._stop_asked_at or self._engine.session.phase is Phase.LEAVING:
-            return "draining"
-        return "member" if self._was_member else "joining"
 
-    def _reasons(self, state: HealthState) -> list[str]:
-        if state == "failed":
-            return [self._why_failed()]
-        told = {
-            "new": "it is not entered yet",
-            "joining": "it has not joined yet",
-            "draining": "it is leaving: what it holds is finished and handed over",
-            "left": "it has left",
-        }
-        if state in told:
-            return [told[state]]
-        is_cut = self._engine.session.phase is Phase.CUT
-        return ["the coordinator does not answer, so nothing is worked but what its broker guards"] if is_cut else []
+def _reasons(member: Membership, state: HealthState) -> list[str]:
+    if state == "failed":
+        return [_why_failed(member)]
+    told = {
+        "new": "it is not entered yet",
+        "joining": "it has not joined yet",
+        "draining": "it is leaving: what it holds is finished and handed over",
+        "left": "it has left",
+    }
+    if state in told:
+        return [told[state]]
+    is_cut = member.engine.session.phase is Phase.CUT
+    return ["the coordinator does not answer, so nothing is worked but what its broker guards"] if is_cut else []
 
-    def _why_failed(self) -> str:
-        """The program's own exceptions may quote anything."""
-        if self._failure is not None:
-            return f"it has failed: {self._failure.message}"
-        return f"it has failed: a {type(self.failed).__name__} in {self._tasks.failed_in}"
 
-    def _silent_ms(self) -> int:
-        """For how long the engine has done nothing, while it should."""
-        return self._engine.silent_ms if self._runs() else 0
-
-    def _runs(self) -> bool:
-        return hasattr(self, "_engine") and self._engine.runs
+def _why_failed(member: Membership) -> str:
+    """The program's own exceptions may quote anything."""
+    if member.failure is not None:
+        return f"it has failed: {member.failure.message}"
+    return f"it has failed: a {type(member.tasks.failed).__name__} in {member.tasks.failed_in}"

@@ -8,100 +8,249 @@ drained and handed over.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import math
-from abc import ABC, abstractmethod
+import os
 from collections import deque
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import anyio
+import attrs
 
 from cobalance.coordinator.in_flight import written
-from cobalance.errors import GroupFailed, counted
+from cobalance.errors import CommitOutcomeUnknown, Fenced, GroupFailed, OffsetRegressed, counted
 from cobalance.group.assignment import Assignment
+from cobalance.group.callbacks import Callbacks
 from cobalance.group.clock import awake_ms, monotonic_ms
+from cobalance.group.engine import Engine
+from cobalance.group.loop_watch import LoopWatch
 from cobalance.group.roster import Roster
-from cobalance.group.stopping import Stoppable, tell_again
-from cobalance.group.tasks import OWN
+from cobalance.group.stopping import Stopping
+from cobalance.group.tasks import OWN, Tasks
 from cobalance.group.tenure import Tenure
 from cobalance.group.tickets import Tickets
-from cobalance.group.worker import FunctionWorker, Worker, is_async, outcome
-from cobalance.member.events import Abandoned, CommitAsked, Drained, Sample
+from cobalance.group.worker import outcome
+from cobalance.member.events import Abandoned, CommitAsked, Drained, ResourcesDeclared, Sample, StopAsked
+from cobalance.threads.event_loop import Attendance
 from cobalance.threads.forks import Forkable
+from cobalance.threads.wakeup import Wakeup
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
+    from typing import Any, Literal
 
-    from cobalance.group.engine import Engine
-    from cobalance.group.tasks import Tasks
+    from cobalance.coordinator.client import Coordinator
+    from cobalance.group.callbacks import Listener
+    from cobalance.group.worker import Worker
     from cobalance.member.actions import AbortReason, Problem
     from cobalance.member.events import CommitOutcome
     from cobalance.settings import GroupSettings, MemberSettings
-    from cobalance.threads.event_loop import Attendance
-    from cobalance.threads.wakeup import Wakeup
 
-    Listener = Callable[[list[Tenure]], Awaitable[None]] | Callable[[list[Tenure]], None]
     Work = Callable[[Tenure], Awaitable[None]]
+    Move = Literal["granted", "asked_back", "kept"]
 
 log = logging.getLogger("cobalance")
 
-T = TypeVar("T")
 
-LOST_MS = 1_000
-"""The least time for ``on_lost``, where there is nothing to drain."""
+@attrs.define(kw_only=True)
+class Hooks:
+    """What the owner of a membership adds to it. On the engine's thread, unless noted."""
 
-UNBLOCK = "call what blocks in a thread, as is done with a handler that is a plain function"
+    make_worker: Callable[[Tenure], Worker]
+    """Makes what works a tenure. On the event loop."""
+    settings_read: Callable[[GroupSettings], None]
+    """The group's settings in force. On the thread that calls the coordinator."""
+    joined: list[Callable[[str], None]] = attrs.field(factory=list)
+    """The process is this member."""
+    left: Callable[[], None] = lambda: None
+    """The session is over."""
+    moved: Callable[[str, int, Move], None] = lambda *_: None
+    """What becomes of a tenure."""
+    concluded: Callable[[Assignment], None] = lambda _: None
+    """Nothing of it is left. On the event loop."""
+    commit: Callable[[Tenure, int], Awaitable[None]] | None = None
+    """Stores an offset instead of :meth:`Membership.commit`, by which it does so. On the event loop."""
+    in_flight: Callable[[], str] = lambda: written(None)
+    """What is in flight, if known. On the thread that calls the coordinator."""
 
 
-class Membership(Forkable, ABC):
-    """Implements :class:`cobalance.group.engine.Work`. :class:`cobalance.group.group.Group` opens and closes it."""
+class Membership(Forkable):
+    """Implements :class:`cobalance.group.engine.Work`, and whatever of a group runs on its event loop.
 
-    own: MemberSettings
-    _tasks: Tasks
-    _engine: Engine
+    Args:
+        name: the group's name.
+    """
+
+    engine: Engine
+    coordinator: Coordinator
     _wakeup: Wakeup
-    _attendance: Attendance
-    _joined: anyio.Event
-    _settled: anyio.Event
+    _loop_watch: LoopWatch
+    settled: anyio.Event
     """Joined, and the resource list accepted; or failed."""
+    _joined: anyio.Event
     _left: anyio.Event
     _changed: anyio.Event
 
     def __init__(
-        self, work: Work | None, on_assigned: Listener | None, on_revoked: Listener | None, on_lost: Listener | None
+        self,
+        name: str,
+        own: MemberSettings,
+        hooks: Hooks,
+        *,
+        on_assigned: Listener | None,
+        on_revoked: Listener | None,
+        on_lost: Listener | None,
+        log_exceptions: bool,
     ) -> None:
-        self._work, self._on_assigned, self._on_revoked, self._on_lost = work, on_assigned, on_revoked, on_lost
-        self._roster = Roster()
+        self.name, self.own, self.hooks = name, own, hooks
+        self.tasks = Tasks(name, log_exceptions=log_exceptions)
+        self.stopping = Stopping(name, self.tasks.start, lambda: self.has_left)
+        self.callbacks = Callbacks(
+            name, own, self.tasks, self.stopping, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost
+        )
+        self.roster = Roster()
         self._starting: list[Assignment] = []
         self._commands: deque[Callable[[], None]] = deque()
         self._tickets = Tickets()
         self._cancelled_outside = False
-        self._told: list[Stoppable] = []
-        """What was cancelled a moment ago."""
-        self._telling: dict[Stoppable, list[Assignment]] = {}
-        """Calls of ``on_assigned`` that have not returned."""
-        self._failure: Problem | None = None
-        self._declares = self._blocked = self._unworked = False
+        self.failure: Problem | None = None
+        self._declares = False
+        self.was_member = False
+        self.remain: bool | None = None
+        """Set once it leaves: whether what it holds is kept for its next process."""
+        self.stop_asked_at = 0
+        self.given_up, self.revoked = list[str](), list[str]()
+        """What was still being worked when a leave ran out of time; and the part of it whose revocation timeout passed first."""
+
+    # -- for the group -----------------------------------------------------------------------------------------------
+
+    def enter(self) -> None:
+        """It belongs to this process from now on."""
+        self._process = os.getpid()
+
+    @property
+    def is_entered(self) -> bool:
+        """Whether it belongs to a process."""
+        return self._process != 0
+
+    def open(
+        self, coordinator: Coordinator, settings: GroupSettings, former: str, time_calls: Callable[[int], None]
+    ) -> None:
+        """Prepares it for this event loop; `former` is the dead member whose resources it takes over at once."""
+        self.coordinator, self._wakeup = coordinator, Wakeup()
+        self._joined, self._left = anyio.Event(), anyio.Event()
+        self._changed, self.settled = anyio.Event(), anyio.Event()
+        self._loop_watch = LoopWatch(
+            self.name,
+            self.own,
+            Attendance(self._wakeup.loop, self.own.max_processing_ms),
+            self.roster,
+            leave=self._leave_because,
+            give_up=lambda it: self.abort(it.resource, it.token, "blocked"),
+            disown=self._disown,
+        )
+        self.engine = Engine(coordinator, self, settings, self.own, on_declared=self._declared, time_calls=time_calls)
+        self.engine.session.succeed(former)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was prepared for an event loop."""
+        return hasattr(self, "engine")
+
+    def join(self, subscription: str, resources: Collection[str] | None, version: int | None) -> None:
+        """Joins the group, and declares these resources, if any."""
+        self.tasks.start(self._dispatch)
+        self._declares = resources is not None
+        self.engine.start(subscription)
+        if resources is not None:
+            self.engine.post(ResourcesDeclared(version or 1, tuple(resources)))
+
+    def ask_leave(self, *, remain: bool | None = None) -> None:
+        """Begins to leave. Any thread."""
+        keep = self.own.instance_id is not None if remain is None else remain
+        self.remain, self.stop_asked_at = keep, self.stop_asked_at or monotonic_ms()
+        self.engine.post(StopAsked(remain=keep))
+
+    def leave_soon(self) -> None:
+        """Called by a signal handler: begins to leave, even if the event loop is blocked."""
+        if self.is_open:
+            self.ask_leave(remain=self.remain)
+
+    async def wait_joined(self) -> None:
+        """Returns when the coordinator has accepted it, or when it is over."""
+        await self._joined.wait()
+
+    async def wait_left(self) -> None:
+        """Returns when it is over."""
+        await self._left.wait()
+
+    async def wait_changed(self) -> None:
+        """Returns when something has changed in what is held."""
+        await self._changed.wait()
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it is over."""
+        return self._left.is_set()
+
+    def raise_failure(self) -> None:
+        """Raises GroupFailed if the group refuses this member."""
+        if self.failure is not None:
+            raise GroupFailed(self.failure.message)
+
+    async def wait_role(self, wait_held: Callable[[], Awaitable[list[Tenure]]]) -> Tenure:
+        """A tenure of these on which work may begin."""
+        while True:
+            for tenure in await wait_held():
+                held = self.roster.find(tenure.resource, tenure.token)
+                if tenure.active and held is not None and held.begun:
+                    return tenure
+            await self._changed.wait()
+
+    def resign(self, tenure: Tenure) -> None:
+        """Lets another member have it."""
+        held = self.roster.find(tenure.resource, tenure.token)
+        if held is not None:
+            held.resigned = True
+            tenure.ask_back()
+
+    async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
+        """Stores an offset under this tenure's token; see :meth:`Tenure.commit`."""
+        await (self.hooks.commit or self.commit)(tenure, offset)
+
+    async def commit(self, tenure: Tenure, offset: int) -> None:
+        """Does so by itself."""
+        self.check_process()
+        resource, held = tenure.resource, self.roster.find(tenure.resource, tenure.token)
+        outcome = await self._ask_commit(tenure, offset) if held and held.current else "FENCED"
+        if outcome == "FENCED":
+            raise Fenced(
+                f"{resource!r} was lost before the commit: its next holder starts at the last committed offset"
+            )
+        if outcome == "REGRESSED":
+            raise OffsetRegressed(f"{resource!r} has a higher committed offset than {offset}: offsets never fall")
+        if outcome == "UNKNOWN":
+            raise CommitOutcomeUnknown(
+                f"the session ended before the commit of {resource!r} was answered: its next tenure has what is committed"
+            )
+
+    def soon(self, do: Callable[[], None]) -> None:
+        """Calls this on the event loop. Any thread."""
+        self._commands.append(do)
+        self._wakeup.notify()
+
+    def end_soon(self, error: Exception) -> None:
+        """Ends the membership with this error, even if handlers are still running. Any thread."""
+        self.soon(lambda: self._end_with(error))
+
+    def start_soon(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Starts a task of the program's code on the event loop. Any thread."""
+        self.soon(lambda: self.tasks.start(self.tasks.run_program, call))
 
     # -- the event loop's side ---------------------------------------------------------------------------------------
 
-    async def _call_listener(
-        self, listener: Listener, tenures: list[Tenure], block: Stoppable, *, limited: bool = False
-    ) -> None:
-        """Calls an async function on the event loop and a plain one in a thread, and awaits the result if it is
-        awaitable.
-        """
-        if is_async(listener):
-            call = listener(tenures)
-        else:
-            with self._tasks.contain():
-                call = await self._tasks.in_thread(lambda: listener(tenures), limited=limited)
-        if inspect.isawaitable(call):
-            await outcome(block.call(call))
-
     async def _dispatch(self) -> None:
-        with self._tasks.service_scope() as ours:
+        with self.tasks.service_scope() as ours:
             try:
                 while True:
                     while self._commands:
@@ -110,7 +259,7 @@ class Membership(Forkable, ABC):
                         return
                     await self._wait_for_commands(ours)
             except Exception as error:  # a bug: the session's decisions are no longer carried out
-                self._tasks.note_error(error, OWN)
+                self.tasks.note_error(error, OWN)
                 self.abandon()
                 raise
 
@@ -128,20 +277,15 @@ class Membership(Forkable, ABC):
             if not self._cancelled_outside:
                 self._cancelled_outside = True
                 log.warning("group %s: its tasks were cancelled, as at the end of an event loop: it leaves", self.name)
-                self._ask_leave()
-
-    @abstractmethod
-    def _ask_leave(self, *, remain: bool | None = None) -> None: ...
+                self.ask_leave()
 
     def abandon(self) -> None:
         """Ends the membership without finishing anything or telling the coordinator: others take over when the session
         has expired.
         """
-        self._engine.stop()
+        self.engine.stop()
         busy = [
-            it.resource
-            for it in self._roster.everything()
-            if it.worker is not None and it.worker.busy_since is not None
+            it.resource for it in self.roster.everything() if it.worker is not None and it.worker.busy_since is not None
         ]
         if busy:
             log.warning(
@@ -149,31 +293,28 @@ class Membership(Forkable, ABC):
                 "whom the session timeout lets in; compare tokens before side effects",
                 *(self.name, ", ".join(sorted(busy))),
             )
-        self._end()
-
-    def _make_worker(self, tenure: Tenure) -> Worker:
-        return FunctionWorker(tenure, self._work)
+        self.end()
 
     def _begin(self, batch: list[Assignment]) -> None:
         adopted = [it for it in batch if self._adopt(it)]
         self._notice()
         at_once = [it for it in adopted if it.predecessor is None]
         if at_once:
-            self._tasks.start(self._assign, at_once)
+            self.tasks.start(self._assign, at_once)
         for it in adopted:
             if it not in at_once:
-                self._tasks.start(self._assign_next, it)
+                self.tasks.start(self._assign_next, it)
 
     def _adopt(self, it: Assignment) -> bool:
         if (
-            self._tasks.first_error is not None
+            self.tasks.first_error is not None
         ):  # the program's code has failed and this member is about to leave: begin nothing
             it.report(Abandoned(it.resource, it.token, "resigned"))
             self._conclude(it)
             return False
         tenure = Tenure(it.resource, it.token, it.committed, self, it.tries)
         try:
-            worker = self._make_worker(tenure)
+            worker = self.hooks.make_worker(tenure)
         except Exception as error:  # noqa: BLE001 -- raised where it ends the membership, and not this task
             it.report(Abandoned(it.resource, it.token, "failed"))
             self._end_with(error)
@@ -196,80 +337,37 @@ class Membership(Forkable, ABC):
         await self._assign([it])
 
     async def _assign(self, batch: list[Assignment]) -> None:
-        with self._tasks.own_code.task():
+        with self.tasks.own_code.task():
             now = [it for it in batch if it.current]
             try:
-                if self._on_assigned is not None and now:
-                    await self._tell_assigned(self._on_assigned, now)
+                if now:
+                    await self.callbacks.assigned(now)
             except BaseException as error:
-                self._tasks.note_error(error)
+                self.tasks.note_error(error)
                 for it in now:
                     it.report(Abandoned(it.resource, it.token, "failed"))
                     self._conclude(it)
                 raise
         for it in batch:
             if it in now:
-                self._tasks.start(self._run, it)
+                self.tasks.start(self._run, it)
             else:  # lost before the program was notified
                 self._conclude(it)
 
-    async def _tell_assigned(self, listener: Listener, batch: list[Assignment]) -> None:
-        """Counts as work on each of the resources, and is cancelled when all of them are lost."""
-        call = Stoppable(name="on_assigned")
-        with call.running():
-            self._telling[call] = batch
-            for it in batch:
-                it.waiting_since = awake_ms()
-            try:
-                await self._call_listener(listener, [it.tenure for it in batch if it.tenure is not None], call)
-            finally:
-                del self._telling[call]
-                for it in batch:
-                    it.waiting_since = None
-
-    def _stop_telling(self) -> None:
-        for call, batch in self._telling.items():
-            if not any(it.current for it in batch):
-                call.scope.cancel()
-                self._insist_on(call)
-
     def _stop(self, tenure: Tenure) -> None:
         tenure.stop_now()
-        self._insist_on(tenure.work)
-
-    def _insist_on(self, call: Stoppable) -> None:
-        self._told.append(call)
-        if len(self._told) == 1:  # one task serves everything cancelled at a time
-            self._tasks.start(self._insist)
-
-    async def _insist(self) -> None:
-        told, self._told = self._told, []
-        with anyio.CancelScope(shield=True):
-            await tell_again(told, self._forsake)
-
-    def _forsake(self, deaf: Sequence[Stoppable]) -> None:
-        """Gives up on code that swallows its cancellation: a second after the end of the membership it is closed."""
-        told = [it for it in deaf if not it.forsaken]
-        if not told or not self._left.is_set():
-            return
-        for it in told:
-            it.forsaken = True
-        log.error(
-            "group %s: code that was cancelled goes on (%s), though the membership is over: it is ended where it waits, or, if it shields "
-            "that, waited for; let asyncio.CancelledError (trio.Cancelled) out of handlers, work and callbacks",
-            *(self.name, ", ".join(sorted(it.name for it in told)[:5])),
-        )
+        self.stopping.insist_on(tenure.work)
 
     async def _run(self, it: Assignment) -> None:
         if it.tenure is None:
             return
-        with self._tasks.own_code.task():
+        with self.tasks.own_code.task():
             it.begun = True
             self._notice()
             try:
                 finished = await self._work_and_report(it, it.tenure)
-                if not finished and self._on_lost is not None:
-                    await self._tell_lost(self._on_lost, it.tenure)
+                if not finished:
+                    await self.callbacks.lost(it.tenure)
             finally:
                 self._conclude(it)
 
@@ -285,7 +383,7 @@ class Membership(Forkable, ABC):
             elif it.aborted is None:  # the user cancelled the scope
                 it.report(Abandoned(it.resource, it.token, "cancelled"))
         except BaseException as error:
-            self._tasks.note_error(error)
+            self.tasks.note_error(error)
             await self._end_use(tenure, self.own.drain_timeout_ms / 1000)
             it.report(Abandoned(it.resource, it.token, "failed"))
             raise
@@ -300,27 +398,8 @@ class Membership(Forkable, ABC):
         lasts.
         """
         tenure.ask_back()
-        with self._tasks.service_scope(), anyio.move_on_after(within_s):
+        with self.tasks.service_scope(), anyio.move_on_after(within_s):
             await tenure.wait_unused()
-
-    async def _tell_lost(self, listener: Listener, tenure: Tenure) -> None:
-        call = Stoppable(name="on_lost")
-        self._tasks.start(self._stop_in_time, call)
-        try:
-            with call.running():
-                await self._call_listener(listener, [tenure], call, limited=True)
-        except BaseException as error:
-            self._tasks.note_error(error)
-            raise
-        if call.scope.cancelled_caught:
-            log.warning(
-                "group %s: on_lost did not return within drain_timeout_ms, and was cancelled, or, in a thread, left to itself",
-                self.name,
-            )
-
-    async def _stop_in_time(self, call: Stoppable) -> None:
-        with anyio.CancelScope(shield=True):  # the tasks may be cancelled, but this has to be stopped all the same
-            await call.stop(max(self.own.drain_timeout_ms, LOST_MS), self._forsake)
 
     async def _work_to_the_end(self, it: Assignment, tenure: Tenure) -> Drained | Abandoned | None:
         worker = it.worker
@@ -331,23 +410,16 @@ class Membership(Forkable, ABC):
             await tenure.wait_unused()
         if tenure.scope.cancel_called or not it.begin_closing():
             return None
-        if self._on_revoked is not None:
-            await self._call_listener(self._on_revoked, [tenure], tenure.work)
+        await self.callbacks.revoked(tenure)
         return await outcome(worker.finish())
-
-    @property
-    def failed(self) -> BaseException | None:
-        """The exception that ended, or is ending, the membership: the program's own, a :class:`GroupFailed`, or what
-        has failed in the group's own code. None while all is well, and after a normal leave. Any thread.
-        """
-        return self._tasks.failed
 
     def _conclude(self, it: Assignment) -> None:
         if it.tenure is not None:
             it.tenure.end()
         it.loop_stopped()
-        self._roster.remove(it)
+        self.roster.remove(it)
         self._notice()
+        self.hooks.concluded(it)
 
     def _notice(self) -> None:
         self._changed.set()
@@ -357,32 +429,30 @@ class Membership(Forkable, ABC):
         if self._left.is_set():
             return "FENCED"
         ticket = self._tickets.take(lambda: tenure.note_commit(offset))
-        self._engine.post(CommitAsked(ticket.number, tenure.resource, tenure.token, offset))
+        self.engine.post(CommitAsked(ticket.number, tenure.resource, tenure.token, offset))
         await ticket.answered.wait()
         return ticket.outcome
 
-    async def _confirm_held(self) -> None:
+    async def confirm_held(self) -> None:
         """Returns when the coordinator has answered a request sent after this call. What it took from this member has
         been aborted by then.
         """
         confirmed = anyio.Event()
-        self._engine.confirm(lambda: self._commands.append(confirmed.set))
+        self.engine.confirm(lambda: self._commands.append(confirmed.set))
         await confirmed.wait()
-
-    @abstractmethod
-    async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
-        """Stores an offset under a tenure's token."""
 
     # -- the engine's side (its thread) --------------------------------------------------------------------------------
 
     def begin(self, resource: str, token: int, committed: int | None, tries: int = 0) -> None:
         """Called by the engine: begin to work a resource."""
-        self._starting.append(Assignment(resource, token, committed, self._engine.post, awake_ms(), tries=tries))
+        self._starting.append(Assignment(resource, token, committed, self.engine.post, awake_ms(), tries=tries))
+        self.hooks.moved(resource, token, "granted")
 
     def drain(self, resource: str, token: int, abort_in_ms: int) -> None:
         """Called by the engine: finish with a resource."""
         told_at = monotonic_ms()
         self._to(resource, token, lambda tenure: tenure.ask_back(_rest_of(abort_in_ms, told_at)))
+        self.hooks.moved(resource, token, "asked_back")
 
     def hasten(self, resource: str, token: int, abort_in_ms: int) -> None:
         """Called by the engine: the time to finish was cut."""
@@ -394,18 +464,23 @@ class Membership(Forkable, ABC):
         it = self._find(resource, token)
         if it is not None:
             self._commands.append(lambda: it.tenure.keep() if it.tenure is not None and not it.closing else None)
+        self.hooks.moved(resource, token, "kept")
 
     def abort(self, resource: str, token: int, reason: AbortReason) -> None:
         """Called by the engine: stop at once, with or without the event loop."""
+        if self.remain is not None and reason == "deadline":
+            self.given_up.append(resource)
+            if monotonic_ms() - self.stop_asked_at < self.own.drain_timeout_ms:
+                self.revoked.append(resource)
         it = self._find(resource, token)
         if it is not None:
             it.abort(reason)
             self._to(resource, token, self._stop)
-            self._commands += (self._stop_telling, self._notice)
+            self._commands += (self.callbacks.stop_assigned, self._notice)
 
     def _find(self, resource: str, token: int) -> Assignment | None:
         self._announce()
-        return self._roster.find(resource, token)
+        return self.roster.find(resource, token)
 
     def _to(self, resource: str, token: int, do: Callable[[Tenure], None]) -> None:
         it = self._find(resource, token)
@@ -418,40 +493,43 @@ class Membership(Forkable, ABC):
 
     def joined(self, member: str) -> None:
         """Called by the engine: the process is a member."""
-        del member
+        for hear in self.hooks.joined:
+            hear(member)
+        self.was_member = True
         self._commands.append(self._joined.set)
         if not self._declares:
-            self._commands.append(self._settled.set)
+            self._commands.append(self.settled.set)
 
     def _declared(self) -> None:
-        self._commands.append(self._settled.set)
+        self._commands.append(self.settled.set)
 
     def problem(self, problem: Problem) -> None:
         """Called by the engine: something the user should know. It is logged already."""
         if problem.fatal:
-            self._failure = problem
+            self.failure = problem
             self._commands.append(lambda: self._fail(problem))
 
     def _fail(self, problem: Problem) -> None:
         self._end_with(GroupFailed(problem.message))
 
     def _end_with(self, error: Exception) -> None:
-        self._tasks.note_error(error)
-        self._tasks.start(_raise, error)
+        self.tasks.note_error(error)
+        self.tasks.start(_raise, error)
         self._wake_waiters()
 
     def _wake_waiters(self) -> None:
         self._joined.set()
-        self._settled.set()
+        self.settled.set()
         self._notice()
 
     def left(self) -> None:
         """Called by the engine: the session is over."""
-        self._commands.append(self._end)
+        self._commands.append(self.end)
+        self.hooks.left()
 
-    def _end(self) -> None:
+    def end(self) -> None:
         """Stops everything: nothing is held any more, for whatever reason."""
-        for it in self._roster.everything():
+        for it in self.roster.everything():
             if it.tenure is not None:
                 self._stop(it.tenure)
         self._left.set()
@@ -460,8 +538,8 @@ class Membership(Forkable, ABC):
 
     def sample(self) -> Iterator[Sample]:
         """Called by the engine: the progress of handlers that are busy, or were at the last call."""
-        self._attend(awake_ms())
-        for it in self._roster.everything():
+        self._loop_watch.look(awake_ms())
+        for it in self.roster.everything():
             busy_since = it.busy_since
             if busy_since is None and not it.was_busy:
                 continue
@@ -469,83 +547,27 @@ class Membership(Forkable, ABC):
             if it.held:
                 yield Sample(it.resource, it.token, busy_since)
 
-    @abstractmethod
     def settings_read(self, settings: GroupSettings) -> None:
         """Called by the engine: the settings in force."""
+        self.hooks.settings_read(settings)
 
     def in_flight(self) -> str:
         """Called by the engine: what is in flight, if known."""
-        return written(None)
-
-    def _attend(self, now: int) -> None:
-        missing = self._attendance.missing(now)
-        if missing is not None:
-            self._leave_because(
-                missing, "leave the group (its `async with`) before the event loop is stopped or closed"
-            )
-        if self._attendance.over:
-            self._disown()
-        else:
-            self._attend_blocked(self._blocked_ms(now), now)
+        return self.hooks.in_flight()
 
     def _leave_because(self, missing: str, advice: str) -> None:
-        if self._failure is None:
-            held = sum(it.held for it in self._roster.everything())
-            self._engine.fail(
+        if self.failure is None:
+            held = sum(it.held for it in self.roster.everything())
+            self.engine.fail(
                 f"{missing} while it was a member, so nobody works what it holds ({counted(held, 'resource')}): it leaves; {advice}"
             )
-
-    def _blocked_ms(self, now: int) -> int:
-        since = self._attendance.blocked_since(now)
-        blocked_ms = 0 if since is None else now - since
-        if since is not None and not self._blocked:
-            log.warning(
-                "group %s: its event loop has been blocked for %d ms. If that lasts %d ms more, it leaves, or, where something may be worked "
-                "there, gives up what is certainly not; %s",
-                *(self.name, blocked_ms, self.own.drain_timeout_ms, UNBLOCK),
-            )
-        self._blocked = since is not None
-        return blocked_ms
-
-    def _attend_blocked(self, blocked_ms: int, now: int) -> None:
-        """What may be worked there, such as by a leader's block, is kept. Otherwise the member leaves, since a member
-        that only gives up what it has is given as much again. One that stays is, too: it gives that up as slowly.
-
-        A loop that goes on ends a leader's block some time before it answers, so two looks in a row decide on leaving.
-        """
-        was_unworked, self._unworked = self._unworked, False
-        if not blocked_ms:
-            return
-        held = [it for it in self._roster.everything() if it.held]
-        idle = [it for it in held if it.surely_idle]
-        self._unworked = all(
-            it in idle or it.busy_since is not None for it in held
-        )  # who is busy gets the drain timeout
-        patience_ms = self.own.max_processing_ms + self.own.drain_timeout_ms
-        if blocked_ms < patience_ms:
-            return
-        if self._unworked:
-            if not was_unworked:
-                return
-            self._leave_because(f"its event loop has been blocked for {blocked_ms} ms", UNBLOCK)
-        else:
-            idle = [it for it in idle if now - it.since >= patience_ms]
-            if idle:
-                log.warning(
-                    "group %s: its event loop has been blocked for %d ms, so this process gives up %s",
-                    *(self.name, blocked_ms, ", ".join(sorted(it.resource for it in idle))),
-                )
-        for it in idle:
-            self.abort(it.resource, it.token, "blocked")
-            if it.surely_idle:  # still: the event loop may go on at any moment
-                it.loop_stopped()
 
     def _disown(self) -> None:
         """Gives up what only the event loop could finish, since nothing runs there any more. A busy worker may be in a
         thread: it gets the drain timeout, as in any leave.
         """
         self._announce()
-        for it in self._roster.everything():
+        for it in self.roster.everything():
             if it.worker is None or it.worker.busy_since is None:
                 it.abort("left")
                 it.loop_stopped()
@@ -561,7 +583,7 @@ class Membership(Forkable, ABC):
         if not self._starting:
             return
         batch, self._starting = self._starting, []
-        self._roster.add(batch)
+        self.roster.add(batch)
         self._commands.append(lambda: self._begin(batch))
 
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from cobalance.group.assignment import Assignment
+    from cobalance.group.tenure import Tenure
 
 
 class Roster:
@@ -53,6 +54,11 @@ class Roster:
         with self._lock:
             it = self._newest.get(resource)
             return it if it is not None and it.current else None
+
+    @property
+    def tenures(self) -> dict[str, Tenure]:
+        """The tenures held now, by resource."""
+        return {it.resource: it.tenure for it in self.everything() if it.tenure is not None and it.current}
 
     def everything(self) -> list[Assignment]:
         """All assignments, including those that only delay a successor."""

@@ -91,10 +91,10 @@ async def _serve(group: Group) -> None:
 
 def drain_timed_out(group: Group) -> DrainTimedOut:
     """The error for a process that was stopped and could not finish."""
-    revoked = set(group.revoked_unfinished)
+    own, revoked = group.membership.own, set(group.revoked_unfinished)
     drained = set(group.given_up) - revoked
     ends = [
-        (drained, f"{group.own.drain_timeout_ms} ms after the process was asked to stop", "drain_timeout_ms"),
+        (drained, f"{own.drain_timeout_ms} ms after the process was asked to stop", "drain_timeout_ms"),
         (revoked, "when the group's revocation timeout had passed", "revocation_timeout_ms"),
     ]
     return DrainTimedOut(
@@ -129,7 +129,7 @@ async def obey_signals(
             os._exit(128 + number)
         asked = True
         loop.run_soon(stop)
-        group.leave_soon()
+        group.membership.leave_soon()
 
     with signals_handled(obey, *ENDING):
         task_status.started()

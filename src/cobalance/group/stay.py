@@ -5,8 +5,7 @@ A cancel scope has to be entered and left in the same task, so a separate task d
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -14,7 +13,8 @@ from cobalance.errors import MembershipError, UsageError
 from cobalance.threads.event_loop import running_event_loop
 
 if TYPE_CHECKING:
-    from cobalance.group.tasks import Tasks
+    from contextlib import AbstractAsyncContextManager
+    from typing import Any
 
 
 ONCE = "a group can be entered once: make another one"
@@ -36,10 +36,15 @@ def ended_early(group: str) -> MembershipError:
 
 
 class Stay:
-    """Enters a group, and leaves it on request."""
+    """Enters a group, and leaves it on request.
 
-    def __init__(self, membership: StartStop) -> None:
-        self._membership = membership
+    Args:
+        name: the group's name.
+        group: entered by one task, and left by the same.
+    """
+
+    def __init__(self, name: str, group: AbstractAsyncContextManager[Any]) -> None:
+        self._name, self._group = name, group
         self._scope = anyio.CancelScope()
         self._entered, self._asked, self._over = anyio.Event(), anyio.Event(), anyio.Event()
         self._begun = anyio.Event()
@@ -61,7 +66,7 @@ class Stay:
         else:
             self._raise_error()
             if self._scope.cancelled_caught:
-                raise ended_early(self._membership.name)
+                raise ended_early(self._name)
         finally:
             self._begun.set()
 
@@ -81,7 +86,7 @@ class Stay:
     async def _live(self) -> None:
         try:
             with self._scope:
-                async with self._membership:
+                async with self._group:
                     self._entered.set()
                     await self._asked.wait()
         except anyio.get_cancelled_exc_class():  # the event loop ends
@@ -96,43 +101,3 @@ class Stay:
         error, self._error = self._error, None
         if error is not None:
             raise error
-
-
-class StartStop(AbstractAsyncContextManager[Any]):
-    """Adds ``start`` and ``stop`` to a group with ``async with``."""
-
-    name: str
-    _tasks: Tasks
-    _entered: bool
-    _stay: Stay | None = None
-
-    async def start(self) -> None:
-        """Enters the group, for programs that leave it in another task or function with :meth:`stop`, such as fixtures
-        and lifespans. What ends the membership before that is logged, stored in ``failed``, and raised by :meth:`stop`;
-        it cancels no task of the program.
-
-        Raises:
-            UsageError: it was entered before.
-            MembershipError: :meth:`stop` or :meth:`leave` was called meanwhile.
-            CobalanceError: a server cannot be used; the message says what to do.
-        """
-        if self._entered or self._stay is not None:
-            raise UsageError(ONCE)
-        self._stay = Stay(self)
-        await self._stay.begin()
-
-    async def stop(self) -> None:
-        """Drains everything, hands it over, and ends what :meth:`start` began, or is beginning. May be called in any
-        task but the group's own. Does nothing if there is nothing to end.
-
-        Raises:
-            UsageError: the group was entered by ``async with``; :meth:`start` was awaited in another event loop; or
-                work or a callback calls this, for which it would wait.
-            Exception: the membership was ended by this exception of the program's own code, or by a
-                :class:`GroupFailed`.
-        """
-        if self._stay is not None:
-            self._tasks.own_code.refuse_leaving()
-            await self._stay.end()
-        elif self._entered:
-            raise UsageError("stop() ends what start() has begun: leave the `async with`, or call leave()")

@@ -8,6 +8,7 @@ so finally it is not cancelled any more, but closed where it waits, and never re
 
 from __future__ import annotations
 
+import logging
 import types
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 
 T = TypeVar("T")
+
+log = logging.getLogger("cobalance")
 
 ROUNDS = 10
 """How many awaits in a row are cancelled: more than any cleanup has."""
@@ -103,6 +106,44 @@ async def tell_again(cancelled: Sequence[Stoppable], on_unstopped: OnUnstopped =
             on_unstopped(deaf)
         for it in cancelled:
             it.leave_alone(False)
+
+
+class Stopping:
+    """Stops what was cancelled in one membership, and closes what goes on though that is over.
+
+    Args:
+        start: starts a task.
+        is_over: whether the membership is over.
+    """
+
+    def __init__(self, group: str, start: Callable[..., None], is_over: Callable[[], bool]) -> None:
+        self._group, self._start, self._is_over = group, start, is_over
+        self._told: list[Stoppable] = []
+        """What was cancelled a moment ago."""
+
+    def insist_on(self, call: Stoppable) -> None:
+        """Sees that what was just cancelled ends."""
+        self._told.append(call)
+        if len(self._told) == 1:  # one task serves everything cancelled at a time
+            self._start(self._insist)
+
+    async def _insist(self) -> None:
+        told, self._told = self._told, []
+        with anyio.CancelScope(shield=True):
+            await tell_again(told, self.forsake)
+
+    def forsake(self, deaf: Sequence[Stoppable]) -> None:
+        """Gives up on code that swallows its cancellation: a second after the end of the membership it is closed."""
+        told = [it for it in deaf if not it.forsaken]
+        if not told or not self._is_over():
+            return
+        for it in told:
+            it.forsaken = True
+        log.error(
+            "group %s: code that was cancelled goes on (%s), though the membership is over: it is ended where it waits, or, if it shields "
+            "that, waited for; let asyncio.CancelledError (trio.Cancelled) out of handlers, work and callbacks",
+            *(self._group, ", ".join(sorted(it.name for it in told)[:5])),
+        )
 
 
 async def _coroutine(code: Awaitable[T]) -> T:

@@ -57,7 +57,7 @@ class Member:
 
     def die(self) -> None:
         """Cancels its handlers wherever they are, without notifying anyone."""
-        self._event_loop.call(now, self.group.abandon)
+        self._event_loop.call(now, self.group.membership.abandon)
         self._ended = Daemons().start(self._bury)
 
     def _bury(self) -> None:

@@ -399,7 +399,9 @@ async def test_what_was_lost_to_a_member_that_waits_for_it_comes_to_that_one_in_
             await begun.wait()
             async with other:
                 await until(lambda: other._workers[queue]._subscribed if queue in other._workers else None)
-                group.abort(queue, here.resources()[queue].token, "lost")  # what the engine calls, on its own thread
+                group.membership.abort(
+                    queue, here.resources()[queue].token, "lost"
+                )  # what the engine calls, on its own thread
                 assert await successor.wait(4) == list("abcd")
 
 

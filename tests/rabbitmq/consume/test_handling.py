@@ -306,7 +306,8 @@ async def test_a_deadline_that_is_moved_forward_is_heard(here: Place, first_aske
         group, other = here.member(topic, handle, **options), here.member(topic, handle, **options)
         async with anyio.create_task_group() as tasks, group:
             await begun.wait()
-            workers: list[Any] = [group._roster.find(it.resource, it.token).worker for it in group.tenures.values()]  # type: ignore[union-attr]
+            roster: Any = group.membership.roster
+            workers = [roster.find(it.resource, it.token).worker for it in group.tenures.values()]
             async with other:
                 if is_long:
                     for tenure in group.tenures.values():

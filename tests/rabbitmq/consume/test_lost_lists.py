@@ -119,7 +119,7 @@ async def test_a_topic_was_grown_twice(lost: Place, private_redis: OwnRedis, loo
     with new_topic(lost.amqp_url, 2) as topic:
         former, worker, last = member(lost, topic, standby=True), member(lost, topic), member(lost, topic)
         async with entered(former, worker):
-            assert former._engine.session.is_head
+            assert former.membership.engine.session.is_head
             await grow(lost, topic, 3)
             async with entered(last):
                 await until(lambda: has_become_head(last, instead_of=(former, worker)))
@@ -133,9 +133,9 @@ async def test_a_topic_was_grown_twice(lost: Place, private_redis: OwnRedis, loo
 def has_become_head(it: ConsumerGroup, *, instead_of: tuple[ConsumerGroup, ...]) -> bool:
     """Whose heartbeat comes first is elected."""
     for other in instead_of:
-        if other._engine.session.is_head:
-            other._coordinator.step_down(other.member)
-    return it._engine.session.is_head
+        if other.membership.engine.session.is_head:
+            other.membership.coordinator.step_down(other.member)
+    return it.membership.engine.session.is_head
 
 
 async def test_redis_is_as_before_the_growth(

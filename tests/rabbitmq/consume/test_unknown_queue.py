@@ -71,12 +71,12 @@ async def test_a_tenure_that_is_over_when_its_queue_was_read_leaves_the_next_one
     with new_topic(here.amqp_url) as topic:
         async with here.member(topic, held.append, ack="manual") as group:
             await group.wait_held(*topic.queue_names)
-            group.begin(name, 1, None)
-            group.flush()
+            group.membership.begin(name, 1, None)
+            group.membership.flush()
             await until(reading.is_set)
-            group.abort(name, 1, "lost")  # what the engine calls, on its own thread
-            group.begin(name, 2, None)
-            group.flush()
+            group.membership.abort(name, 1, "lost")  # what the engine calls, on its own thread
+            group.membership.begin(name, 2, None)
+            group.membership.flush()
             go_on.set()
             threads[0].join()
             here.publish(name, 1)
@@ -84,6 +84,6 @@ async def test_a_tenure_that_is_over_when_its_queue_was_read_leaves_the_next_one
             assert group._workers[name].tenure.token == 2
             group.ack(held[0])
             assert group._workers[name].is_settled(held[0])
-            group.abort(name, 2, "lost")
-            group.flush()
+            group.membership.abort(name, 2, "lost")
+            group.membership.flush()
             await until(lambda: name not in group._workers)

@@ -215,7 +215,7 @@ async def test_a_lock_makes_a_stream_guarded(here: Place, stream: Stream, amqp_u
     reading = Reading()
 
     def guarded(group: ConsumerGroup) -> bool:
-        held = group._engine.session.holdings._by_name.get(stream.name)
+        held = group.membership.engine.session.holdings._by_name.get(stream.name)
         return held is not None and held.guarded
 
     with connected(amqp_url, "another") as other:
@@ -244,7 +244,7 @@ async def test_a_member_without_the_lock_waits_for_one_that_has_it(
             other.close()
             await reading.wait(10)
             assert not lock_is_taken(here, stream)
-            held = group._engine.session.holdings._by_name[stream.name]
+            held = group.membership.engine.session.holdings._by_name[stream.name]
             assert not held.guarded
 
 
@@ -283,7 +283,7 @@ async def test_without_a_lock_it_is_not(here: Place, stream: Stream) -> None:
     reading = Reading()
     async with member(here, stream, reading) as group:
         await reading.wait(10)
-        assert not group._engine.session.holdings._by_name[stream.name].guarded
+        assert not group.membership.engine.session.holdings._by_name[stream.name].guarded
 
 
 async def test_streams_have_no_dead_letters(here: Place, stream: Stream) -> None:

@@ -237,7 +237,7 @@ async def test_a_commit_under_way_comes_before_the_release(
         async with member(here, stream, reading, commit_every=1, settings=patient) as group:
             await until(lambda: committed(here, stream) == 9)
             private_redis.pause()
-            await until(lambda: group._engine.session.line.outstanding is not None)
+            await until(lambda: group.membership.engine.session.line.outstanding is not None)
             stream.append(1)
             await reading.wait(11)
             async with anyio.create_task_group() as tasks:
@@ -267,9 +267,9 @@ async def test_a_halt_while_a_commit_is_under_way(
         async with here.member([stream.name], handle, streams=streams, **given) as group:
             await until(lambda: committed(here, stream) == 9)
             private_redis.pause()
-            await until(lambda: group._engine.session.line.outstanding is not None)
+            await until(lambda: group.membership.engine.session.line.outstanding is not None)
             stream.append(1)
-            await until(lambda: group._tickets)
+            await until(lambda: group.membership._tickets)
             stream.append(2)
             await until(lambda: group._workers[stream.name]._given_up)
             private_redis.resume()

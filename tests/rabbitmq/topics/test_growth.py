@@ -780,7 +780,7 @@ async def test_another_member_looks_if_the_head_is_cut_off_from_rabbitmq(here: P
         url = proxy.through(here.amqp_url)
         async with here.member(topic, handle, amqp_url=url, refresh_ms=100, unconnected_ms=500) as head:
             await until(lambda: set(here.resources()) == set(topic.queue_names))
-            assert head._engine.session.is_head
+            assert head.membership.engine.session.is_head
             async with here.member(topic, handle, refresh_ms=100):
                 proxy.refuse()
                 proxy.reset()

@@ -111,7 +111,7 @@ async def test_redis_confirms_before_anything_is_consumed_again(
             await received.wait(*BEFORE)
             redis.black_hole()
             amqp.reset()
-            await eventually(lambda: group._engine._unconfirmed)
+            await eventually(lambda: group.membership.engine._unconfirmed)
             assert group.connection.is_open
             for _ in range(10):  # each a round trip to the broker, and a subscription takes one
                 assert await anyio.to_thread.run_sync(consumers, amqp_url, topic.queue_names[0]) == 0
@@ -159,7 +159,7 @@ async def test_who_has_no_rabbitmq_for_too_long_gives_its_partitions_to_who_has(
             publish(amqp_url, topic, *AFTER)
             await there.wait(*AFTER)
             assert not here.bodies
-            entries = list(Journal(second._coordinator.transport, name).entries())
+            entries = list(Journal(second.membership.coordinator.transport, name).entries())
             given_up, *again = (it.reason for it in entries if it.kind == "abandoned")
             assert (given_up, set(again) <= {"still_unconnected"}) == ("unconnected", True)
             assert "halted" not in {it.kind for it in entries}
@@ -185,19 +185,21 @@ async def test_while_nobody_has_rabbitmq_partitions_rest(
             for proxy in (amqp, another):
                 proxy.refuse()
                 proxy.reset()
-            journal = Journal(first._coordinator.transport, name)
+            journal = Journal(first.membership.coordinator.transport, name)
 
             def rests_for_long() -> bool:
-                return all(row.paused_until_ms - row.since_ms >= long_ms for row in first._coordinator.resources())
+                return all(
+                    row.paused_until_ms - row.since_ms >= long_ms for row in first.membership.coordinator.resources()
+                )
 
             await eventually(rests_for_long)
             moves = Counter(it.resource for it in journal.entries() if it.kind == "granted")
             assert max(moves.values()) <= 8  # one for each pause, and those of before
-            until_ms = min(row.paused_until_ms for row in first._coordinator.resources())
+            until_ms = min(row.paused_until_ms for row in first.membership.coordinator.resources())
             amqp.heal()
             publish(amqp_url, topic, *AFTER)
             await here.wait(*AFTER)
-            assert int(first._coordinator.state()["heard"]) < until_ms
+            assert int(first.membership.coordinator.state()["heard"]) < until_ms
             another.heal()
 
 
@@ -220,10 +222,10 @@ async def test_who_loses_rabbitmq_again_and_again_keeps_what_it_consumed_for_as_
                 other.basic_consume(queue, lambda *_: None, exclusive=True)
                 amqp.heal()
                 await eventually(lambda: f"another connection still has queue {queue}" in caplog.text)
-                lost_ms = int(group._coordinator.state()["heard"])
+                lost_ms = int(group.membership.coordinator.state()["heard"])
                 amqp.refuse()
                 amqp.reset()
-            journal = Journal(group._coordinator.transport, name)
+            journal = Journal(group.membership.coordinator.transport, name)
             await eventually(lambda: [it for it in journal.entries() if it.kind == "abandoned"])
             given_up = next(it for it in journal.entries() if it.kind == "abandoned")
             assert given_up.reason == "unconnected"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack, overload
 
 from cobalance.errors import UsageError
-from cobalance.group.blocking import BlockingMembership, Threaded
+from cobalance.group.blocking import BlockingMembership
 from cobalance.group.worker import is_async
 from cobalance.limits import check_callables
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     PlainBatchHandler = Callable[[list[Delivery]], None]
 
 
-class _Consumers(ConsumerGroup, Threaded):
-    """Consumes in the background."""
-
-
 class BlockingConsumerGroup(BlockingMembership):
     """Membership in a consumer group, for programs without an event loop.
 
@@ -42,7 +38,7 @@ class BlockingConsumerGroup(BlockingMembership):
         CobalanceError: on entering, if a server cannot be used or a queue is not as expected.
     """
 
-    _group: _Consumers
+    _group: ConsumerGroup
 
     @overload
     def __init__(
@@ -89,7 +85,7 @@ class BlockingConsumerGroup(BlockingMembership):
                 "the handler is an async function, and here is no event loop: give a plain one, or use ConsumerGroup"
             )
         check_callables(on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
-        consumers: Callable[..., _Consumers] = _Consumers  # the overloads above pair handler and batch
+        consumers: Callable[..., ConsumerGroup] = ConsumerGroup  # the overloads above pair handler and batch
         group = consumers(
             name,
             source,

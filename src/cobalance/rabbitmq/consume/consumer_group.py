@@ -91,7 +91,7 @@ T = TypeVar("T")
     "start_soon",
     "stream_consumer",
 )  # used by workers
-@hides("batch", "connection", "manual", "unconnected_ms", "wait_connected")
+@hides("batch", "commit_tenure", "connection", "key_prefix", "manual", "own", "unconnected_ms", "wait_connected")
 class ConsumerGroup(Streaming):
     """Membership in a consumer group, for the length of an ``async with``.
 
@@ -253,11 +253,11 @@ class ConsumerGroup(Streaming):
             retries=self._retries,
             on_error=on_error,
             on_failure=on_failure,
-            log_exceptions=self._tasks.log_exceptions,
-            most_ms=self.own.max_processing_ms,
+            log_exceptions=self.membership.tasks.log_exceptions,
+            most_ms=self.membership.own.max_processing_ms,
             send=send,
-            in_thread=self._tasks.in_thread,
-            forsake=self._forsake,
+            in_thread=self.membership.tasks.in_thread,
+            forsake=self.membership.stopping.forsake,
         )
         self._keys = KeySettings.of(order, concurrency, key, self._retries, on_error, batched=batch is not None)
         self._places = Room(self._keys.concurrency)
@@ -281,6 +281,13 @@ class ConsumerGroup(Streaming):
         self._workers = Workers()
         """Of tenures that are not over: a worker holds whatever its channel and its handlers left behind."""
         self.connection: BrokerConnection
+        self._hook()
+
+    def _hook(self) -> None:
+        self.own, self.key_prefix = self.membership.own, self._key_prefix
+        hooks = self.membership.hooks
+        hooks.make_worker, hooks.concluded, hooks.moved = self._make_worker, self._concluded, self.moved
+        hooks.in_flight, hooks.commit = self._in_flight, self.commit_tenure
 
     # -- the user's side -----------------------------------------------------------------------------------------------
 
@@ -339,9 +346,9 @@ class ConsumerGroup(Streaming):
 
     def _worker_of(self, delivery: Delivery) -> PartitionWorker | None:
         """None if its tenure is over: the message is redelivered."""
-        self.check_process()
+        self.membership.check_process()
         check_kind("what is acknowledged", delivery, Delivery)
-        if hasattr(self, "_left") and self._left.is_set():
+        if self.membership.is_open and self.membership.has_left:
             raise UsageError(
                 f"this member has left group {self.name!r}, so a message that was not acknowledged before comes again: acknowledge "
                 f"while the group runs; a longer drain_timeout_ms gives more time to"
@@ -356,7 +363,7 @@ class ConsumerGroup(Streaming):
     async def _prepare(self) -> None:
         queues = await self._patience.call(lambda: in_thread(self._subscribed.find))
         self._queues.enter(queues, self._subscribed, self.name)
-        name = f"{self.name}/{self._engine.session.name}"
+        name = f"{self.name}/{self.membership.engine.session.name}"
         heartbeat_s = max(1, round(self.settings.session_timeout_ms / 3_000))
         self.connection = BrokerConnection(
             self._amqp_url,
@@ -366,19 +373,22 @@ class ConsumerGroup(Streaming):
             on_proven=self._connection_proven,
         )
         self._replies = Replies(self.name, self._amqp_url, name, heartbeat_s=heartbeat_s)
-        self._reconnection = Reconnection(self.name, self.connection, self._confirm_held)
+        self._reconnection = Reconnection(self.name, self.connection, self.membership.confirm_held)
         await self._patience.call(self._reconnection.open)
-        if self._crash_detection and is_possible(self._coordinator):
+        if self._crash_detection and is_possible(self.membership.coordinator):
             self._crashes = CrashDetection(
-                self._coordinator,
-                self._engine,
+                self.membership.coordinator,
+                self.membership.engine,
                 self.connection,
                 self._amqp_url,
                 guarded=self._queues.are_guarded,
                 session_timeout_ms=self.settings.session_timeout_ms,
             )
             self._crashes.connected()
-        self._others = OtherGroups(self._coordinator, f"{self.connection.cluster}/{virtual_host(self._amqp_url)}")
+            self.membership.hooks.joined.append(self._crashes.joined)
+        self._others = OtherGroups(
+            self.membership.coordinator, f"{self.connection.cluster}/{virtual_host(self._amqp_url)}"
+        )
         await in_thread(lambda: self._others.warn(self._queues.among(self._queues.names)))
         # What changes by itself is declared by the member elected to look for it, and by who has just found it, so that a
         # group begins at once; the rest, by every member.
@@ -387,27 +397,27 @@ class ConsumerGroup(Streaming):
 
     async def _enter_group(self) -> None:
         pause_ms = LOOK_EVERY * self._refresh_ms
-        self._tasks.start(
-            self._tasks.run_service, self._others.watch, lambda: self._queues.among(self.tenures), pause_ms
+        self.membership.tasks.start(
+            self.membership.tasks.run_service, self._others.watch, lambda: self._queues.among(self.tenures), pause_ms
         )
         if self._subscribed.changes:
-            self._tasks.start(self._tasks.run_service, self._discovery().run)
+            self.membership.tasks.start(self.membership.tasks.run_service, self._discovery().run)
         if self._management_url is not None:
-            fence = Fence(self._coordinator, self._amqp_url, self._management_url)
+            fence = Fence(self.membership.coordinator, self._amqp_url, self._management_url)
             self._fencing = Fencing(fence, self.settings.session_timeout_ms)
-            self._tasks.start(self._tasks.run_service, self._fencing.run)
+            self.membership.tasks.start(self.membership.tasks.run_service, self._fencing.run)
         await super()._enter_group()
-        self._tasks.start(self._tasks.run_service, self._try_again)
+        self.membership.tasks.start(self.membership.tasks.run_service, self._try_again)
 
     def _discovery(self) -> Discovery:
         return Discovery(
             self._subscribed,
-            self._coordinator,
+            self.membership.coordinator,
             refresh_ms=self._refresh_ms,
-            head=lambda: self._engine.session.member if self._engine.session.is_head else None,
+            head=lambda: self.membership.engine.session.member if self.membership.engine.session.is_head else None,
             is_connected=lambda: self.connection.is_open,
             declare=lambda names, version: self.post(ResourcesDeclared(version, names)),
-            step_down=lambda: self._coordinator.step_down(self._engine.session.member),
+            step_down=lambda: self.membership.coordinator.step_down(self.membership.engine.session.member),
         )
 
     async def _release_servers(self) -> None:
@@ -424,8 +434,7 @@ class ConsumerGroup(Streaming):
         log.warning("group %s: lost RabbitMQ at %s (%s); connecting again", self.name, self.connection.place, reason)
         if self._crashes is not None:
             self._crashes.lost()
-        self._commands.append(self._start_reconnecting)
-        self._wakeup.notify()
+        self.membership.soon(self._start_reconnecting)
 
     def _connection_proven(self, proven: bool) -> None:  # on the I/O thread
         for worker in list(self._workers.values()):
@@ -433,14 +442,14 @@ class ConsumerGroup(Streaming):
 
     def _start_reconnecting(self) -> None:
         self._reconnection.lost()
-        self._tasks.start(self._reconnect)
+        self.membership.tasks.start(self._reconnect)
 
     async def _reconnect(self) -> None:
-        await self._tasks.run_service(self._reconnection.run)
+        await self.membership.tasks.run_service(self._reconnection.run)
         if self._crashes is not None:
             self._crashes.connected()
         if self.unconnected_ms and self._reconnection.away_ms >= self.unconnected_ms // GRANTED_UNCONNECTED:
-            await self._tasks.run_service(self._try_again)
+            await self.membership.tasks.run_service(self._try_again)
 
     async def _try_again(self) -> None:
         """What rests because nobody had RabbitMQ may be worked now: this member has."""
@@ -448,15 +457,9 @@ class ConsumerGroup(Streaming):
 
     def _resume_unconnected(self) -> None:
         with suppress(CobalanceError):  # it is tried again by itself
-            resting = [it.name for it in self._coordinator.resources() if it.paused_for == STILL_UNCONNECTED]
+            resting = [it.name for it in self.membership.coordinator.resources() if it.paused_for == STILL_UNCONNECTED]
             if resting:
-                self._coordinator.resume(*resting)
-
-    def joined(self, member: str) -> None:
-        """Called by the engine: the process is a member."""
-        super().joined(member)
-        if self._crashes is not None:
-            self._crashes.joined(member)
+                self.membership.coordinator.resume(*resting)
 
     async def wait_connected(self) -> None:
         """Returns once RabbitMQ is connected and the coordinator has confirmed, after the last loss, what is held."""
@@ -500,25 +503,12 @@ class ConsumerGroup(Streaming):
         self._workers[tenure.resource] = worker
         return worker
 
-    def begin(self, resource: str, token: int, committed: int | None, tries: int = 0) -> None:
-        super().begin(resource, token, committed, tries)
-        self.moved(resource, token, "granted")
-
-    def drain(self, resource: str, token: int, abort_in_ms: int) -> None:
-        super().drain(resource, token, abort_in_ms)
-        self.moved(resource, token, "asked_back")
-
-    def keep(self, resource: str, token: int) -> None:
-        super().keep(resource, token)
-        self.moved(resource, token, "kept")
-
     def moved(self, resource: str, token: int, step: Step) -> None:
         """Tells meters what becomes of a tenure. Any thread."""
         if self._metering is not None:
             self._metering.moved(resource, token, step)
 
-    def _conclude(self, it: Assignment) -> None:
-        super()._conclude(it)
+    def _concluded(self, it: Assignment) -> None:
         self.moved(it.resource, it.token, "ended")
         worker = self._workers.get(it.resource)
         if worker is not None and worker.tenure is it.tenure:
@@ -528,10 +518,10 @@ class ConsumerGroup(Streaming):
     def _reads_as_stream(self, queue: Queue) -> bool:
         return queue.kind == "stream"
 
-    def in_flight(self) -> str:
+    def _in_flight(self) -> str:
         """Of each partition, for the engine. Unknown where its worker is yet to come."""
         workers = self._workers
-        held = [it for it in self._roster.everything() if it.held]
+        held = [it for it in self.membership.roster.everything() if it.held]
         found = [(it.resource, workers.get(it.resource), it.token) for it in held]
         named = ((name, it.in_flight if it and it.tenure.token == token else None) for name, it, token in found)
         counts = [workers.acknowledged]
@@ -588,21 +578,15 @@ class ConsumerGroup(Streaming):
 
     def post(self, event: Event) -> None:
         """Passes an event to the session."""
-        self._engine.post(event)
+        self.membership.engine.post(event)
 
     def end_soon(self, error: Exception) -> None:
         """Ends the membership with this error, even if handlers are still running. Any thread."""
-        self._commands.append(lambda: self._end_with(error))
-        self._wakeup.notify()
+        self.membership.end_soon(error)
 
     def start_soon(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Starts a task of the program's code on the event loop. Any thread."""
-
-        def start() -> None:
-            self._tasks.start(self._tasks.run_program, call)
-
-        self._commands.append(start)
-        self._wakeup.notify()
+        self.membership.start_soon(call)
 
     def by_key(self, worker: PartitionWorker) -> ByKey | None:
         """What works a partition's messages side by side; None if they are worked in order."""
@@ -613,8 +597,8 @@ class ConsumerGroup(Streaming):
         return ByKey(worker, self._serve, key_of=self._keys.key_of, places=places, most=most)
 
     async def _serve(self, slot: Slot) -> None:
-        with self._tasks.contain(), self._tasks.own_code.inner_task():
-            await self._handling.serve(slot, self._tasks.in_thread_to_end)
+        with self.membership.tasks.contain(), self.membership.tasks.own_code.inner_task():
+            await self._handling.serve(slot, self.membership.tasks.in_thread_to_end)
 
     def share(self) -> Share:
         """Room for the unfinished messages of one tenure."""
@@ -625,13 +609,13 @@ class ConsumerGroup(Streaming):
 
         That is so while the session cannot have expired, or RabbitMQ guards the queue.
         """
-        until = self._engine.session.lease.until
+        until = self.membership.engine.session.lease.until
         return (until is not None and monotonic_ms() < until) or (guarded and self.connection.is_proven)
 
     async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
         """Has the messages handled in order, as long as the worker goes on; returns how many are done with."""
-        with self._tasks.contain():
-            return await self._handling.work(deliveries, worker.slot, self._tasks.in_thread_to_end)
+        with self.membership.tasks.contain():
+            return await self._handling.work(deliveries, worker.slot, self.membership.tasks.in_thread_to_end)
 
 
 @contextmanager

@@ -38,6 +38,7 @@ class Streaming(Group):
     """A group whose resources may be streams, such as :class:`cobalance.ConsumerGroup`."""
 
     connection: BrokerConnection
+    key_prefix: str
     _amqp_url: str
     _workers: Workers
     _prefetch: int
@@ -60,7 +61,7 @@ class Streaming(Group):
                 not said so yet, this is a warning in the log instead.
         """
         check_start(start)
-        held = self._roster.current(stream)
+        held = self.membership.roster.current(stream)
         if held is None or held.tenure is None or not held.tenure.active:
             raise NotHeld(f"this member does not hold {stream!r}: seek only what you hold")
 
@@ -80,17 +81,17 @@ class Streaming(Group):
         """
         worker = self._workers.get(tenure.resource)
         if not isinstance(worker, StreamWorker) or worker.tenure is not tenure:
-            await super().commit_tenure(tenure, offset)
+            await self.membership.commit(tenure, offset)
             return
         await worker.answer(offset)
-        await super().commit_tenure(tenure, offset)
+        await self.membership.commit(tenure, offset)
         worker.committed(offset)
 
     async def offsets_known(self) -> bool:
         """See :class:`cobalance.rabbitmq.consume.stream_worker.Streams`."""
         while True:
             try:
-                return (await in_thread(self._coordinator.state))["offsets_known"] == "1"
+                return (await in_thread(self.membership.coordinator.state))["offsets_known"] == "1"
             except Unreachable:
                 await anyio.sleep(ASK_AGAIN_S)
 

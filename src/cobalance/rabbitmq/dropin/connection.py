@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from cobalance.coordinator.transport import Transport
-    from cobalance.group.membership import Listener
+    from cobalance.group.callbacks import Listener
     from cobalance.rabbitmq.consume.metering import Meter
     from cobalance.rabbitmq.model.stream_settings import StreamSettings
     from cobalance.settings import GroupSettings, MemberSettings

@@ -35,14 +35,16 @@ LOOK_S = 0.5
 class LaneGroup(ConsumerGroup):
     """Hands messages to the program's thread instead of calling a handler.
 
-    `queues` have a prefetch each, unless `options` have one for all.
+    `queues` have a prefetch each, unless `options` have one for all. `on_left` is called when the session is over, whether
+    that was requested or not.
     """
 
     def __init__(
         self, name: str, queues: Mapping[str, int], lanes: Lanes, on_left: Callable[[], None], **options: Any
     ) -> None:
         super().__init__(name, list(queues), _never_called, ack="manual", **options)
-        self._lanes, self._on_left = lanes, on_left
+        self._lanes = lanes
+        self.membership.hooks.left = on_left
         self._prefetches = {} if "prefetch" in options else queues
 
     def prefetch_of(self, queue: Queue) -> int:
@@ -51,14 +53,9 @@ class LaneGroup(ConsumerGroup):
     async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
         return await self._lanes.work(cast("LaneWorker", worker), deliveries)
 
-    def left(self) -> None:
-        """The session is over, whether that was requested or not."""
-        super().left()
-        self._on_left()
-
     def _worker_for(self, tenure: Tenure, queue: Queue) -> PartitionWorker:
         worker = LaneWorker(
-            *(tenure, queue, self, self._lanes, self._tasks.service_scope),
+            *(tenure, queue, self, self._lanes, self.membership.tasks.service_scope),
             metering=self._metering,
             give_up=self._policy.reject,
         )
