@@ -79,7 +79,9 @@ async def test_a_member_that_both_lost_stops_before_its_successor_begins(
                 redis.heal()
                 amqp.heal()
                 await eventually(
-                    lambda: group.connection.is_open and group.membership.engine.session.phase is Phase.ACTIVE
+                    lambda: (
+                        group.partitions.connection.is_open and group.membership.engine.session.phase is Phase.ACTIVE
+                    )
                 )
 
 
@@ -92,8 +94,8 @@ async def test_who_is_not_sure_begins_nothing_and_loses_nothing(
     received, messages = Received(), tuple(f"message-{number}" for number in range(20))
     with a_topic(amqp_url, partitions=1) as topic:
         async with consuming(create_group(redis_url), topic, amqp_url, redis_url, received) as group:
-            (worker,) = group._workers.values()
-            monkeypatch.setattr(group, "is_sure", lambda **_: False)
+            (worker,) = group.partitions.workers.values()
+            monkeypatch.setattr(group.partitions, "is_sure", lambda **_: False)
             publish(amqp_url, topic, *messages)
             await eventually(lambda: worker._put_off)
             assert not received.bodies

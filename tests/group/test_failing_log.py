@@ -101,7 +101,7 @@ async def test_a_member_goes_on_that_cannot_log(here: Place, broken_log: list[An
             await group.wait_held()
             here.publish(topic, "bad")
             await seen.wait(2)
-            cut(group.connection)
+            cut(group.partitions.connection)
             here.publish(topic, "after")
             while "after" not in await seen.wait(len(seen.bodies) + 1):
                 pass

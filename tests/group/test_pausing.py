@@ -172,13 +172,13 @@ async def test_a_paused_partition_whose_channel_is_lost_subscribes_when_it_is_re
             await group.wait_held(name)
             here.publish(topic, 1)
             await seen.wait(1)
-            worker = group._workers[name]
+            worker = group.partitions.workers[name]
             consumer = worker._consumer
             assert consumer is not None
             await until(lambda: consumer.progress.committed == 1)
             group.pause(name)
             here.publish(topic, 2)
-            group.connection.submit(lambda: consumer._cancelled(None))
+            group.partitions.connection.submit(lambda: consumer._cancelled(None))
             await until(lambda: worker._consumer is None)
             assert seen.bodies == ["1"]
             group.resume(name)

@@ -126,7 +126,9 @@ async def test_a_partition_whose_handler_was_slow_is_consumed_on(
     async with group() as holder:
         await until(lambda: len(handled) == 2)
         asked_at = time.monotonic()
-        may_be_kept = (lambda: any(it.stopping for it in holder._workers.values())) if late else (lambda: True)
+        may_be_kept = (
+            (lambda: any(it.stopping for it in holder.partitions.workers.values())) if late else (lambda: True)
+        )
         await ask_back_and_keep(holder, group(), first=may_be_kept)
         may_go_on.set()
         rounds = 0

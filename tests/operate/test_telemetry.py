@@ -32,7 +32,6 @@ from cobalance import (
     BlockingConsumerGroup,
     ConsumerGroup,
     Delivery,
-    Group,
     Publisher,
     Retries,
     Topic,
@@ -181,7 +180,7 @@ async def test_a_message_from_its_publisher_to_its_handler(here: Place, topic: T
     assert attributes(processed) == common | {
         "messaging.operation.name": "process",
         "messaging.operation.type": "process",
-        "messaging.client.id": group.connection.name,
+        "messaging.client.id": group.partitions.connection.name,
         "messaging.destination.name": f"{topic.name}:1/2:{topic.queue_names[1]}",
         "messaging.destination.partition.id": "1",
         "messaging.consumer.group.name": here.group,
@@ -226,7 +225,7 @@ async def test_the_handover_to_a_member_and_from_it(here: Place, topic: Topic, r
                 "messaging.destination.template": topic.name,
                 "messaging.destination.partition.id": tenure.resource.rpartition("-")[2],
                 "messaging.consumer.group.name": here.group,
-                "messaging.client.id": first.connection.name,
+                "messaging.client.id": first.partitions.connection.name,
                 "server.address": "127.0.0.1",
                 "cobalance.token": tenures[tenure.resource],
             }
@@ -509,7 +508,7 @@ def test_of_queues_that_come_and_go_the_last_ones_are_counted(
     """What is worked always is; a topic, as long as one of its partitions."""
     monkeypatch.setattr("cobalance.operate.telemetry.MOST_ENDED", 2)
     telemetry = recorded.telemetry()
-    metering = Metering([telemetry], Group("g", ["a"], redis_url="memory://nowhere"), lambda _: True, manual=False)
+    metering = Metering([telemetry], ConsumerGroup("g", ["a"], print), lambda _: True, manual=False)
 
     def work(topic: Topic, partition: int = 0) -> str:
         queue = topic.queue_names[partition]

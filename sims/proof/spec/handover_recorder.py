@@ -19,6 +19,8 @@ from cobalance.rabbitmq.partition.core import PartitionCore
 from cobalance.rabbitmq.partition.states import SPENT, PartitionState, Step
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cobalance.coordinator.transport import Transport
     from cobalance.errors import CobalanceError
     from cobalance.group.tenure import Tenure
@@ -164,16 +166,16 @@ class RecordedGroup(ConsumerGroup):
 
     recorder: HandoverRecorder
 
-    def consumer(self, *arguments: Any) -> PartitionConsumer:
-        return self.recorder.watch(super().consumer(*arguments))
-
-    def stream_consumer(self, *arguments: Any, **options: Any) -> Any:
-        return self.recorder.watch(super().stream_consumer(*arguments, **options))
-
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        partitions: Any = self.partitions
+        for maker in (partitions, partitions.streams):
+            maker.consumer = self._watched(maker.consumer)
         self._store = self.membership.commit
         self.membership.commit = self._commit  # type: ignore[method-assign]
+
+    def _watched(self, make: Callable[..., PartitionConsumer]) -> Callable[..., PartitionConsumer]:
+        return lambda *arguments, **options: self.recorder.watch(make(*arguments, **options))
 
     async def _commit(self, tenure: Tenure, offset: int) -> None:
         """Offsets below 0 stand for the beginning, which is where a stream begins here."""

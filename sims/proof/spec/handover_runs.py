@@ -69,7 +69,7 @@ class SharedBroker:
             MemoryRabbitMQ.named(self.url.removeprefix("memory://")).shut_out(name)
             return
         for group in self.groups:
-            if group.connection.name == name:
+            if group.partitions.connection.name == name:
                 _cut(group)
 
     def let_in(self, name: str) -> None:
@@ -78,7 +78,7 @@ class SharedBroker:
 
 
 def _cut(group: ConsumerGroup) -> None:
-    transport: Any = group.connection._pika._transport  # type: ignore[union-attr]  # noqa: SLF001 -- there is no other way to lose it
+    transport: Any = group.partitions.connection._pika._transport  # type: ignore[union-attr]  # noqa: SLF001 -- there is no other way to lose it
     transport._sock.shutdown(socket.SHUT_RDWR)  # noqa: SLF001
 
 

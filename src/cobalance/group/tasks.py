@@ -88,6 +88,10 @@ class Tasks:
         with self.service_scope():
             await service(*args)
 
+    def start_service(self, service: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Starts a task for it."""
+        self.start(self.run_service, service, *args)
+
     def end_services(self) -> None:
         """Ends the running services, and any that start later."""
         self._over = True

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Span, SpanContext, TracerProvider
 
-    from cobalance.group.group import Group
+    from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
     from cobalance.rabbitmq.consume.metering import Call, Meter, Status, Step
     from cobalance.rabbitmq.partition.delivery import Delivery
     from cobalance.rabbitmq.publish.confirms import UnconfirmedMessage
@@ -114,7 +114,7 @@ class Telemetry:
 
     # -- processing ----------------------------------------------------------------------------------------------------
 
-    def attach(self, group: Group) -> Meter:
+    def attach(self, group: ConsumerGroup) -> Meter:
         """Called by a group, which tells what is returned, so that spans have who it is."""
         return OfMember(self, group)
 
@@ -265,12 +265,12 @@ class Client:
 class OfMember:
     """A group's telemetry, with the connection that the group has at the time."""
 
-    def __init__(self, telemetry: Telemetry, group: Group) -> None:
+    def __init__(self, telemetry: Telemetry, group: ConsumerGroup) -> None:
         self._telemetry, self._group = telemetry, group
         self._client: Client | None = None
         self.ended = telemetry.ended
 
-    def attach(self, group: Group) -> Meter:
+    def attach(self, group: ConsumerGroup) -> Meter:
         """Of another group."""
         return self._telemetry.attach(group)
 
@@ -285,7 +285,7 @@ class OfMember:
         self._telemetry.moved(group, queue, token, step, self._here())
 
     def _here(self) -> Client | None:
-        connection, client = getattr(self._group, "connection", None), self._client
+        connection, client = getattr(self._group.partitions, "connection", None), self._client
         if connection is not None and (client is None or client.host != connection.host):
             client = self._client = Client.of(connection)
         return client

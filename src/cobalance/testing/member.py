@@ -68,5 +68,5 @@ class Member:
 
 def connection_name(group: Any) -> str:
     """The name of its RabbitMQ connection; empty if it has none."""
-    connection = getattr(group, "connection", None)
+    connection = getattr(getattr(group, "partitions", None), "connection", None)
     return "" if connection is None else str(connection.name)

@@ -106,7 +106,7 @@ async def test_no_more_handlers_run_than_concurrency_in_all_partitions(here: Pla
         here.publish(topic, *(f"{chr(ord('A') + n)}1" for n in range(10)), partition=1)
         async with here.member(topic, plain(gate) if is_plain else gate.handle, **BY_KEY, concurrency=3) as member:
             await gate.begun.wait(3)
-            await until(lambda: here_is_taken(here, topic) and len(member._places._waiting) == 2)
+            await until(lambda: here_is_taken(here, topic) and len(member.partitions._places._waiting) == 2)
             letters = [chr(ord(first) + n) for first in "aA" for n in range(10)]
             while len(gate.begun.bodies) < len(letters):
                 begun = len(gate.begun.bodies)
@@ -230,7 +230,7 @@ async def test_a_handover_waits_only_for_what_was_begun(here: Place, topic: Topi
         await until(lambda: len(gate.done) == 3)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(member.leave)
-            await until(lambda: all(worker.stopping for worker in member._workers.values()))
+            await until(lambda: all(worker.stopping for worker in member.partitions.workers.values()))
             gate.let("a1")
     assert sorted(gate.begun.bodies) == sorted(gate.done) == ["a1", "b1", "b2", "c1"]
     async with here.member(topic, _noting(heir)):
@@ -262,7 +262,7 @@ async def test_nothing_runs_beside_itself_after_a_lost_connection(here: Place, t
     async with here.member(topic, gate.handle, **BY_KEY) as member:
         await until(lambda: len(gate.done) == 2)
         await until(lambda: _acknowledged(member) == 2)
-        member.connection.submit(lambda: 1 / 0)
+        member.partitions.connection.submit(lambda: 1 / 0)
         await until(lambda: _begins_nothing(member))
         gate.let("a1", "a2")
         await until(lambda: gate.done.count("a2") == 1)
@@ -271,12 +271,12 @@ async def test_nothing_runs_beside_itself_after_a_lost_connection(here: Place, t
 
 def _begins_nothing(member: Any) -> bool:
     """Until what runs has ended, and there is a new channel."""
-    (worker,) = member._workers.values()
+    (worker,) = member.partitions.workers.values()
     return bool(worker.by_key._closed)
 
 
 def _acknowledged(member: Any) -> int:
-    (worker,) = member._workers.values()
+    (worker,) = member.partitions.workers.values()
     return 0 if worker._consumer is None else int(worker._consumer.progress.committed)
 
 
@@ -329,7 +329,7 @@ def here_is_taken(here: Place, topic: Topic) -> bool:
 
 def _unbegun(member: Any) -> int:
     """How many messages wait for one of their key."""
-    (worker,) = member._workers.values()
+    (worker,) = member.partitions.workers.values()
     order = worker.by_key._order
     return sum(len(line) - order._taken.get(key, 0) for key, line in order._lines.items())
 
@@ -421,7 +421,7 @@ async def test_a_thread_that_ends_late_is_waited_for(here: Place, topic: Topic) 
 
     here.publish(topic, "a1", "b1")
     async with here.member(topic, handle, **BY_KEY) as member, anyio.create_task_group() as tasks:
-        await until(lambda: both.n_waiting == 0 and member._workers and _busy(member) == 2)
+        await until(lambda: both.n_waiting == 0 and member.partitions.workers and _busy(member) == 2)
         tasks.start_soon(member.leave)
         await next(iter(member.tenures.values())).wait_draining()
         may_end.set()
@@ -443,12 +443,12 @@ async def test_a_partition_that_is_aborted_gives_its_places_back(here: Place) ->
     with new_topic(here.amqp_url, 2) as topic:
         here.publish(topic, "a1", "b1", partition=0)
         async with here.member(topic, handle, **BY_KEY, **options) as member:
-            await until(lambda: begun == ["a1"] and len(member._places._waiting) == 1)
+            await until(lambda: begun == ["a1"] and len(member.partitions._places._waiting) == 1)
             await until(lambda: here.journal("abandoned"))
             may_end.set()
             here.publish(topic, "x1", partition=1)
             await until(lambda: {"x1", "b1"} <= set(begun))
-            await until(lambda: member._places._free == 1)
+            await until(lambda: member.partitions._places._free == 1)
 
 
 async def test_a_drain_that_waits_for_room_is_quiet(here: Place, topic: Topic) -> None:
@@ -457,7 +457,7 @@ async def test_a_drain_that_waits_for_room_is_quiet(here: Place, topic: Topic) -
     here.publish(topic, "a1", "b1", "c1")
     async with here.member(topic, gate.handle, **BY_KEY, max_in_flight=1) as member:
         await gate.begun.wait(1)
-        worker: Any = next(iter(member._workers.values()))
+        worker: Any = next(iter(member.partitions.workers.values()))
         await until(lambda: worker._in_line)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(member.leave)
@@ -485,7 +485,7 @@ async def test_a_message_that_ends_does_not_wake_all_that_wait_for_room(
     here.publish(topic, *map(str, range(count)))
     limits = {"concurrency": count, "max_in_flight": 1, "key": lambda it: it.body}
     async with here.member(topic, gate.handle, **{**BY_KEY, **limits}) as member:
-        (worker,) = await until(member._workers.values)
+        (worker,) = await until(member.partitions.workers.values)
         in_line: set[Wakeup] = worker._in_line
         await until(lambda: len(in_line) == count - 2)  # one runs, one has ended
         monkeypatch.setattr(Wakeup, "notify", counted)
@@ -506,7 +506,7 @@ async def test_a_batch_that_had_to_wait_grows_no_larger(here: Place, topic: Topi
     here.publish(topic, "x1", "x2", "x3", *(f"a{n}" for n in range(1, 7)))
     async with here.member(topic, handle, **BY_KEY, batch=Batch(3), max_in_flight=3) as member:
         await until(lambda: batches)
-        (worker,) = member._workers.values()
+        (worker,) = member.partitions.workers.values()
         await until(lambda: worker._in_line)
         member.pause(*topic.queue_names)
         await until(lambda: not worker._in_line)
@@ -535,7 +535,7 @@ async def test_a_retry_that_is_far_away_holds_no_handover_up(here: Place, topic:
 
 
 def _busy(member: Any) -> int:
-    (worker,) = member._workers.values()
+    (worker,) = member.partitions.workers.values()
     return sum(slot.watch.is_busy for slot in worker.slots)
 
 

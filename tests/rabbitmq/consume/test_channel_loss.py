@@ -195,7 +195,7 @@ async def test_a_message_that_fails_over_lost_channels_is_given_up_all_the_same(
         nonlocal failed
         failed += 1
         if failed in {1, 3}:
-            member.connection.submit(lambda: 1 / 0)
+            member.partitions.connection.submit(lambda: 1 / 0)
 
     retries = Retries(4, first_ms=300, last_ms=300)
     with new_topic(here.amqp_url, 1, queue_type) as topic:
@@ -398,7 +398,9 @@ async def test_what_was_lost_to_a_member_that_waits_for_it_comes_to_that_one_in_
         async with group:
             await begun.wait()
             async with other:
-                await until(lambda: other._workers[queue]._subscribed if queue in other._workers else None)
+                await until(
+                    lambda: other.partitions.workers[queue]._subscribed if queue in other.partitions.workers else None
+                )
                 group.membership.abort(
                     queue, here.resources()[queue].token, "lost"
                 )  # what the engine calls, on its own thread
@@ -449,7 +451,7 @@ async def test_the_last_delivery_before_the_limit_is_told_and_the_broker_dead_le
 
         async def handle(delivery: Delivery) -> None:
             if seen.note(delivery) == "poison":
-                group.connection.submit(lambda: crash(group.connection))
+                group.partitions.connection.submit(lambda: crash(group.partitions.connection))
             else:
                 group.ack(delivery)
 

@@ -276,10 +276,10 @@ def tokens(group: ConsumerGroup) -> dict[str, int]:
 
 def lose_will(group: ConsumerGroup) -> None:
     """The channel over which RabbitMQ keeps its last will is closed, and nothing else."""
-    assert group._crashes is not None
-    channel = group._crashes._will._channel
+    assert group.partitions.link.crashes is not None
+    channel = group.partitions.link.crashes._will._channel
     assert channel is not None
-    assert group.connection.submit(channel.close)
+    assert group.partitions.connection.submit(channel.close)
 
 
 async def test_a_member_that_loses_rabbitmq_alone_keeps_everything(

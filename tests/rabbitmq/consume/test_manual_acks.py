@@ -72,7 +72,7 @@ async def test_nothing_is_left_of_a_tenure_that_is_over(here: Place) -> None:
             here.publish(topic, partition, partition=partition)
         async with here.member(topic, handle) as member:
             await seen.wait(2)
-            workers = {name: weakref.ref(worker) for name, worker in member._workers.items()}
+            workers = {name: weakref.ref(worker) for name, worker in member.partitions.workers.items()}
             async with here.member(topic, handle_elsewhere) as other:
                 await until(lambda: (len(member.tenures), len(other.tenures)) == (1, 1))
                 await until(lambda: alive() == list(member.tenures))
@@ -95,7 +95,7 @@ async def test_what_is_settled_after_its_tenure_comes_again(here: Place) -> None
             async with here.member(topic, handle, ack="manual", settings=brief) as other:
                 await until(lambda: len(deliveries) == 3)
                 late = next(it for it in deliveries[:2] if it.queue == deliveries[2].queue)
-                await until(lambda: late.queue not in member._workers)
+                await until(lambda: late.queue not in member.partitions.workers)
                 member.ack(late)
                 member.reject(late)
                 other.ack(deliveries[2])

@@ -103,13 +103,13 @@ async def test_what_waits_comes_again_after_a_lost_connection(here: Place, topic
         await until(lambda: len(failing.done) == 2)
         await until(lambda: _acknowledged(member) == 2)
         failing.bad.clear()
-        member.connection.submit(lambda: 1 / 0)
+        member.partitions.connection.submit(lambda: 1 / 0)
         await until(lambda: len(failing.done) == 4)
     assert failing.seen.bodies == ["a1", "b1", "b2", "a1", "a2"]
 
 
 def _acknowledged(member: Any) -> int:
-    (worker,) = member._workers.values()
+    (worker,) = member.partitions.workers.values()
     return int(worker._consumer.progress.committed)
 
 

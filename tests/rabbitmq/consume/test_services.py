@@ -40,7 +40,7 @@ async def test_whatever_ends_a_service_of_the_group_is_logged_stored_and_raised(
             await group.wait_held()
             begun.set()
             if service is Reconnection:
-                cut(group.connection)
+                cut(group.partitions.connection)
             await group.wait_left()
         assert isinstance(group.failed, KeyError)
         assert group.health.state == "failed"

@@ -38,7 +38,7 @@ async def test_of_queues_that_come_and_go_the_last_ones_are_remembered(
         first, *others = topic.queue_names
         async with here.member([first], lambda _: None) as group:
             await group.wait_held(first)
-            known = group._queues
+            known = group.partitions.queues
             for it in (first, name, *others):
                 if it != first:
                     known.learn(it)
@@ -81,9 +81,9 @@ async def test_a_tenure_that_is_over_when_its_queue_was_read_leaves_the_next_one
             threads[0].join()
             here.publish(name, 1)
             await until(lambda: held)
-            assert group._workers[name].tenure.token == 2
+            assert group.partitions.workers[name].tenure.token == 2
             group.ack(held[0])
-            assert group._workers[name].is_settled(held[0])
+            assert group.partitions.workers[name].is_settled(held[0])
             group.membership.abort(name, 2, "lost")
             group.membership.flush()
-            await until(lambda: name not in group._workers)
+            await until(lambda: name not in group.partitions.workers)

@@ -92,7 +92,7 @@ async def test_a_partition_that_is_kept_after_all_goes_on(here: Place, kind: str
             await it.gather(here, topic)
             async with asked_back(here, topic, it.member) as asked:
                 here.publish(asked, 4, 5)
-                worker = it.member._workers[asked]
+                worker = it.member.partitions.workers[asked]
                 await until(lambda: worker.in_flight is not None and worker.in_flight.messages == 6)
             for name in topic.queue_names:
                 here.publish(name, *range(4 if name != asked else 6, 10))
@@ -112,7 +112,7 @@ async def test_a_partition_that_is_kept_late_goes_on(here: Place) -> None:
         async with it.member:
             await it.gather(here, topic)
             async with asked_back(here, topic, it.member) as asked:
-                worker = it.member._workers[asked]
+                worker = it.member.partitions.workers[asked]
                 worker.tenure.hasten(0)
                 await until(lambda: worker.stopping)
             for name in topic.queue_names:
@@ -163,8 +163,8 @@ async def test_what_a_lost_channel_brought_does_not_keep_a_partition_from_going_
         async with it.member:
             await it.gather(here, topic)
             async with asked_back(here, topic, it.member):
-                cut(it.member.connection)
-                await until(lambda: all(worker._lost for worker in it.member._workers.values()))
+                cut(it.member.partitions.connection)
+                await until(lambda: all(worker._lost for worker in it.member.partitions.workers.values()))
                 it.gathered.clear()
             for name in topic.queue_names:
                 here.publish(name, *range(4, 10))
@@ -180,7 +180,7 @@ async def test_other_keys_go_on_where_a_partition_is_kept_while_a_handler_runs(h
                 here.publish(name, "a1" if name == topic.queue_names[0] else "d1")
             await gate.begun.wait(2)
             async with asked_back(here, topic, member) as asked:
-                consumer: Any = member._workers[asked]._consumer
+                consumer: Any = member.partitions.workers[asked]._consumer
                 await until(lambda: consumer.state is PartitionState.FINISHING)
             here.publish(asked, "b1", "c1", "b2", "c2")
             await until(lambda: Counter(gate.done) == Counter(["b1", "c1", "b2", "c2"]))
@@ -268,7 +268,7 @@ async def test_what_is_unsettled_when_a_partition_is_given_up_takes_no_room_for_
             here.publish(topic, *range(3), "bad")
             await until(lambda: len(gathered) == 4)
             if lost:
-                cut(member.connection)
+                cut(member.partitions.connection)
             await until(lambda: here.journal("abandoned"))
             here.publish(topic, *range(4, 8), partition=1)
             await until(lambda: len(gathered) == 8)

@@ -124,4 +124,4 @@ async def _handle(_: Any) -> None: ...
 )
 def test_how_many_handlers_run_side_by_side(options: Any, places: int) -> None:
     """One in each partition, or by key as many as were asked for; if there is room for what they are given."""
-    assert ConsumerGroup("g", "orders", _handle, **options)._places_of(12) == places
+    assert ConsumerGroup("g", "orders", _handle, **options).partitions._places_of(12) == places

@@ -175,7 +175,7 @@ def test_lost_connections(broker: Broker, group: str) -> None:
 def _cut(connection: GroupConnection) -> None:
     """Drops both of its TCP connections, and returns once the group has noticed."""
     lost = threading.Event()
-    inner = connection._membership._group.connection  # type: ignore[union-attr]
+    inner = connection._membership._group.partitions.connection  # type: ignore[union-attr]
     transport = inner._pika._transport  # type: ignore[union-attr]
     inner.submit(lambda: inner.add_end_listener(lambda _: lost.set()))
     inner.submit(lambda: transport._sock.shutdown(socket.SHUT_RDWR))

@@ -156,7 +156,7 @@ async def test_replies_in_memory() -> None:
             with Publisher(url, topic) as publisher:
                 publisher.publish("k", b"1", reply_to="replies", correlation_id="c-1")
             await until(lambda: it.queue_declare("replies", passive=True).method.message_count)
-            assert member._replies._connection.is_open
+            assert member.partitions.link.replies._connection.is_open
         assert it.queue_declare(topic.queue_names[0], passive=True).method.message_count == 0
 
 

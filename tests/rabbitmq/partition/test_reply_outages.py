@@ -101,7 +101,9 @@ async def test_an_alarm_holds_up_replies_and_nothing_else(alarmed: Alarm, caplog
         alarmed.begin()
         async with here.member(topic, handle, prefetch=50) as first:
             await until(lambda: "takes no replies" in caplog.text)
-            await until(lambda: [it.in_flight and it.in_flight.messages for it in first._workers.values()] == [50, 50])
+            await until(
+                lambda: [it.in_flight and it.in_flight.messages for it in first.partitions.workers.values()] == [50, 50]
+            )
             async with here.member(topic, handle, prefetch=50) as second:
                 await until(lambda: len(first.tenures) == len(second.tenures) == 1)
                 (moved,) = second.tenures.values()
@@ -135,7 +137,7 @@ async def test_what_follows_a_request_goes_on_during_an_alarm(alarmed: Alarm, ca
         alarmed.begin()
         async with here.member(topic, handle, prefetch=10) as member:
             await until(lambda: "takes no replies" in caplog.text)
-            (worker,) = await until(lambda: list(member._workers.values()))
+            (worker,) = await until(lambda: list(member.partitions.workers.values()))
             await until(lambda: worker.acknowledged == 60)
             assert worker.in_flight.messages == 1
             assert arrived(alarmed.url, replies) == 0
@@ -169,7 +171,7 @@ async def test_a_reply_that_waits_holds_up_no_handover_of_a_lost_channel(
                 [asked_back, *_] = await until(lambda: here.journal("revoking"))
                 await first.tenures[asked_back.resource].wait_draining()
                 assert not second.tenures
-                cut(first.connection)
+                cut(first.partitions.connection)
                 await until(lambda: len(second.tenures) == 1)
                 assert {it.reason for it in here.journal("forced", "abandoned")} == {"channel"}
                 alarmed.end()
@@ -189,8 +191,8 @@ async def test_a_connection_for_replies_that_is_lost_is_made_again(here: Place, 
         async with here.member(topic, handle) as member:
             ask(here, topic, replies, "1")
             await until(lambda: ready_messages(here.amqp_url, [replies])[replies])
-            connection = member._replies._connection
-            assert connection is not member.connection
+            connection = member.partitions.link.replies._connection
+            assert connection is not member.partitions.connection
             for count in (2, 3):
                 gone = threading.Event()
                 connection.submit(partial(connection.add_end_listener, partial(_set, gone)))
@@ -224,7 +226,7 @@ async def test_without_a_connection_for_replies_another_member_is_to_answer(
             await until(lambda: here.journal("abandoned"))
             assert here.journal("abandoned")[0].reason == "failed:PublishFailed"
             assert "no connection for replies" in caplog.text
-            assert member.connection.is_open
+            assert member.partitions.connection.is_open
             amqp.heal()
             await until(lambda: arrived(here.amqp_url, replies))
         await until_worked(here, topic)
@@ -248,7 +250,7 @@ async def test_a_reply_under_way_when_its_connection_is_lost_is_sent_again(here:
         seen.append(delivery.body)
         delivery.reply(delivery.body)
         if delivery.body == b"2":
-            member._replies._connection.submit(lambda: 1 / 0)  # ahead of the confirm
+            member.partitions.link.replies._connection.submit(lambda: 1 / 0)  # ahead of the confirm
 
     with new_topic(here.amqp_url) as topic:
         ask(here, topic, replies, "1", "2", "3")

@@ -98,13 +98,13 @@ def hold_lock(connection: BrokerConnection, here: Place, stream: Stream, then: C
 
 
 def state_of(group: ConsumerGroup, stream: Stream) -> PartitionState | None:
-    worker = group._workers.get(stream.name)
+    worker = group.partitions.workers.get(stream.name)
     return None if worker is None or worker._consumer is None else worker._consumer.state
 
 
 def has_sought(group: ConsumerGroup, stream: Stream) -> bool:
     """Whether the position is known, and the consumer that is to begin there is waited with."""
-    worker: Any = group._workers[stream.name]
+    worker: Any = group.partitions.workers[stream.name]
     return worker._seeking is None and worker._consumer is None
 
 
@@ -153,7 +153,7 @@ async def test_a_stream_made_anew_just_before_the_subscription_is_halted(here: P
     await read_all(here, stream)
     reading = Reading()
     group = member(here, stream, reading, commit_every=1)
-    subscribe = group.stream_consumer
+    subscribe = group.partitions.streams.consumer
 
     def make_anew(*args: Any, **options: Any) -> StreamConsumer:
         if not here.journal("halted"):
@@ -161,7 +161,7 @@ async def test_a_stream_made_anew_just_before_the_subscription_is_halted(here: P
         return subscribe(*args, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group, "stream_consumer", make_anew)
+        patch.setattr(group.partitions.streams, "consumer", make_anew)
         async with group:
             await expect_halt(here, stream, reading)
 
@@ -224,7 +224,7 @@ async def test_what_is_not_recognized_yet_is_not_handled_at_a_handover(
             tasks.start_soon(answer_when_asked_back)
 
     async def answer_when_asked_back() -> None:
-        await until(lambda: all(it.tenure.asking.is_set() for it in group._workers.values()))
+        await until(lambda: all(it.tenure.asking.is_set() for it in group.partitions.workers.values()))
         answer.set_exception(ChannelLost("cut"))
 
     with anyio.fail_after(WITHIN_S):

@@ -44,7 +44,8 @@ async def test_the_message_at_the_position_is_no_progress() -> None:
         by_key=lambda _: None,
         connection=SimpleNamespace(is_open=True),
     )
-    worker: Any = StreamWorker(Tenure("s", 1, 5, group), STREAM, group, StreamSettings())
+    streams: Any = SimpleNamespace(settings=StreamSettings())
+    worker: Any = StreamWorker(Tenure("s", 1, 5, group), STREAM, group, streams)
     pauses: list[float | None] = []
 
     async def note(_: Callable[[], bool], ms: float | None = None) -> None:

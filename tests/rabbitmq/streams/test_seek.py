@@ -113,7 +113,7 @@ async def test_the_last_of_two_seeks_counts(here: Place, stream: Stream) -> None
     async with member(here, stream, reading) as group:
         await reading.wait(10)
         await group.seek(stream.name, "next")
-        while group._workers[stream.name]._consumer is not None:
+        while group.partitions.workers[stream.name]._consumer is not None:
             await anyio.lowlevel.checkpoint()
         await group.seek(stream.name, 8)
         assert await reading.wait(12) == [*range(10), 8, 9]
@@ -129,7 +129,7 @@ async def test_a_seek_before_rabbitmq_has_said_what_it_is(here: Place, amqp_url:
     with new_stream(amqp_url) as stream:
         group = member(here, stream, reading, on_assigned=go_to_7)
         async with group:
-            await until(lambda: any(worker._subscribed for worker in group._workers.values()))
+            await until(lambda: any(worker._subscribed for worker in group.partitions.workers.values()))
             stream.delete()
             with channel(amqp_url) as it:
                 it.queue_declare(stream.name, durable=True)
@@ -161,7 +161,7 @@ async def test_a_seek_before_rabbitmq_has_said_that_it_is_a_queue(
             it.queue_declare(place.name, durable=True)
         group = here.member([place.name], handle, on_assigned=go_back)
         async with group:
-            await until(lambda: any(worker._subscribed for worker in group._workers.values()))
+            await until(lambda: any(worker._subscribed for worker in group.partitions.workers.values()))
             place.delete()
             place.declare()
             await until(lambda: here.resources()[place.name].halted == "QueueMismatch")

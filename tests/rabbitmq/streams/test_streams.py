@@ -85,8 +85,8 @@ async def test_a_lost_connection_repeats_nothing(here: Place, stream: Stream) ->
     reading = Reading()
     async with member(here, stream, reading) as group:
         await reading.wait(10)
-        cut(group.connection)
-        await until(lambda: not group.connection.is_open)
+        cut(group.partitions.connection)
+        await until(lambda: not group.partitions.connection.is_open)
         stream.append(10)
         assert await reading.wait(20) == list(range(20))
 
@@ -271,7 +271,7 @@ async def test_a_halt_while_a_commit_is_under_way(
             stream.append(1)
             await until(lambda: group.membership._tickets)
             stream.append(2)
-            await until(lambda: group._workers[stream.name]._given_up)
+            await until(lambda: group.partitions.workers[stream.name]._given_up)
             private_redis.resume()
             assert (await until(lambda: here.journal("halted")))[0].reason == "halted:ValueError"
         assert committed(here, stream) == 11

@@ -527,7 +527,7 @@ async def test_who_has_no_rabbitmq_gives_up_a_queue_that_it_has_never_read(
         async with here.member(MatchingQueues(f"{prefix}-.*"), handler_of(seen), **options), cut_off:
             proxy.refuse()
             proxy.reset()
-            await until(lambda: not cut_off.connection.is_open)
+            await until(lambda: not cut_off.partitions.connection.is_open)
             for name in names:
                 it.queue_declare(name, durable=True)
                 here.publish(name, name)

@@ -88,7 +88,7 @@ async def test_a_connection_that_goes_silent_is_noticed_by_its_heartbeats(
     with a_topic(amqp_url) as topic:
         async with consuming(create_group(redis_url), topic, amqp.through(amqp_url), redis_url, received) as group:
             amqp.black_hole("to_client")
-            await until_closed(group.connection)
+            await until_closed(group.partitions.connection)
             amqp.heal()
             publish(amqp_url, topic, *AFTER)
             await received.wait(*AFTER)
@@ -112,7 +112,7 @@ async def test_redis_confirms_before_anything_is_consumed_again(
             redis.black_hole()
             amqp.reset()
             await eventually(lambda: group.membership.engine._unconfirmed)
-            assert group.connection.is_open
+            assert group.partitions.connection.is_open
             for _ in range(10):  # each a round trip to the broker, and a subscription takes one
                 assert await anyio.to_thread.run_sync(consumers, amqp_url, topic.queue_names[0]) == 0
             redis.heal()
@@ -130,7 +130,7 @@ async def test_a_partition_taken_during_the_outage_is_not_consumed_again(
         async with consuming(name, topic, amqp.through(amqp_url), redis_url, here) as first:
             amqp.refuse()
             amqp.reset()
-            await until_closed(first.connection)
+            await until_closed(first.partitions.connection)
             async with consuming(name, topic, amqp_url, redis_url, there, holds=1) as second:
                 (moved,) = second.tenures
                 await eventually(lambda: len(first.tenures) == 1)
@@ -164,7 +164,7 @@ async def test_who_has_no_rabbitmq_for_too_long_gives_its_partitions_to_who_has(
             assert (given_up, set(again) <= {"still_unconnected"}) == ("unconnected", True)
             assert "halted" not in {it.kind for it in entries}
             amqp.heal()
-            await eventually(lambda: first.connection.is_open)
+            await eventually(lambda: first.partitions.connection.is_open)
 
 
 async def test_while_nobody_has_rabbitmq_partitions_rest(
@@ -217,7 +217,7 @@ async def test_who_loses_rabbitmq_again_and_again_keeps_what_it_consumed_for_as_
             await received.wait(*BEFORE)
             amqp.refuse()
             amqp.reset()
-            await until_closed(group.connection)
+            await until_closed(group.partitions.connection)
             with channel(amqp_url) as other:
                 other.basic_consume(queue, lambda *_: None, exclusive=True)
                 amqp.heal()
@@ -231,7 +231,7 @@ async def test_who_loses_rabbitmq_again_and_again_keeps_what_it_consumed_for_as_
             assert given_up.reason == "unconnected"
             assert given_up.at_ms - lost_ms >= 4_000
             amqp.heal()
-            await eventually(lambda: group.connection.is_open)
+            await eventually(lambda: group.partitions.connection.is_open)
 
 
 async def test_several_hosts_in_the_url(amqp_url: str, redis_url: str, amqp: FaultProxy) -> None:
@@ -251,7 +251,7 @@ async def test_several_hosts_in_the_url(amqp_url: str, redis_url: str, amqp: Fau
                 bodies = [f"without-{down.port}-{number}" for number in range(20)]
                 await anyio.to_thread.run_sync(publish, url, topic, *bodies)
                 await received.wait(*bodies)
-                assert str(up.port) in group.connection.place
+                assert str(up.port) in group.partitions.connection.place
         down.heal()
         up.refuse()
         down.refuse()
@@ -271,7 +271,7 @@ async def test_a_restart_of_rabbitmq(private_rabbitmq: servers.OwnRabbitMQ, redi
                     await publisher.publish(body, body.encode())
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(restart, server)
-                    await until_closed(group.connection)
+                    await until_closed(group.partitions.connection)
                     await publish_somehow(publisher, *AFTER)
                 await received.wait(*BEFORE, *AFTER)
             assert {name: it.token for name, it in group.tenures.items()} == tokens
@@ -309,7 +309,7 @@ async def test_a_memory_alarm_blocks_publishers_and_no_consumer(
                 await received.wait(*BEFORE)
                 assert publisher._channel._connection.blocked
                 assert not any(outcome.done() for outcome in outcomes)
-                assert group.connection.is_open
+                assert group.partitions.connection.is_open
                 server.control("set_vm_memory_high_watermark", "0.4")
                 assert [await anyio.to_thread.run_sync(outcome.result, WITHIN_S) for outcome in outcomes]
                 await received.wait(*AFTER)
@@ -331,8 +331,8 @@ async def test_leaving_does_not_wait_for_a_rabbitmq_that_is_gone(
                     group.pause(*topic.queue_names)
                 amqp.refuse()
                 amqp.reset()
-                await until_closed(group.connection)
-                await eventually(lambda: all(it._consumer is None for it in group._workers.values()))
+                await until_closed(group.partitions.connection)
+                await eventually(lambda: all(it._consumer is None for it in group.partitions.workers.values()))
         assert not group.given_up
         await eventually(
             lambda: not [it for it in set(threading.enumerate()) - before if it.name != "cobalance-worker"]

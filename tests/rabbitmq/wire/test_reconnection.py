@@ -42,11 +42,12 @@ async def test_leaving_closes_what_an_attempt_under_way_opens() -> None:
     async def confirm() -> None: ...
 
     connection, group = SlowConnection(), ConsumerGroup("g", ["q"], handle)
-    group.connection, group._reconnection = connection, Reconnection("g", connection, confirm)
-    group._replies = Replies("g", "amqp://localhost", "g", heartbeat_s=1)  # never connected
-    group._reconnection.lost()
+    link = group.partitions.link
+    link.connection, link.reconnection = connection, Reconnection("g", connection, confirm)
+    link.replies = Replies("g", "amqp://localhost", "g", heartbeat_s=1)  # never connected
+    link.reconnection.lost()
     async with anyio.create_task_group() as services, anyio.create_task_group() as tasks:
-        services.start_soon(group._reconnection.run)
+        services.start_soon(link.reconnection.run)
         await anyio.to_thread.run_sync(connection.begun.wait, 10)
         services.cancel_scope.cancel()
         with anyio.CancelScope(shield=True):

@@ -97,7 +97,7 @@ async def test_a_member_connects_again_when_the_shortage_is_over(here: Place, sh
         async with here.member(topic, handle) as group:
             await group.wait_held()
             shortage.lasts = True
-            cut(group.connection)
+            cut(group.partitions.connection)
             assert await anyio.to_thread.run_sync(shortage.met.wait, WITHIN_S)
             shortage.lasts = False
             here.publish(topic, "after")

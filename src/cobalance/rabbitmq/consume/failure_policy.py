@@ -221,7 +221,7 @@ class FailurePolicy:
         if self._on_error == "raise":
             self._say_leaving(parcel, error)
             worker.keep(delivery)
-            worker.partitions.end_soon(error)
+            worker.partitions.membership.end_soon(error)
         elif self._on_error == "dead_letter":
             self._say_dead_lettered(parcel, error)
             hindrance = await self._send_left(parcel, error, worker)
@@ -280,7 +280,7 @@ class FailurePolicy:
             return None
         error = self.hung()
         log.error("group %s: %s: %s, and it does not end", self._group, parcel, error)
-        worker.partitions.start_soon(lambda: self._reports.tell_beside(parcel, error, worker))
+        worker.partitions.membership.start_soon(lambda: self._reports.tell_beside(parcel, error, worker))
         return self._apply_at_once(parcel, error, worker, parcel.failures + 1)
 
     def _give_up_untold(self, slot: Slot, parcel: Parcel, error: Exception) -> Future[None] | None:
@@ -293,13 +293,13 @@ class FailurePolicy:
         self, parcel: Parcel, error: Exception, worker: PartitionWorker, failures: int
     ) -> Future[None] | None:
         if self._on_error == "raise":
-            worker.partitions.end_soon(error)
+            worker.partitions.membership.end_soon(error)
         elif self._on_error == "dead_letter":
             if len(parcel.deliveries) == 1:
                 return self._send_at_once(parcel, error, worker, failures)
         elif self._on_error == "halt" or isinstance(error, UnexpectedResult):
             # an aborted partition is released as halted
-            worker.partitions.post(
+            worker.partitions.membership.engine.post(
                 Abandoned(worker.tenure.resource, worker.tenure.token, f"halted:{_kind(error)}", worker.tenure.effort)
             )
         return None
@@ -339,7 +339,7 @@ class FailurePolicy:
             return
         parcel = Parcel((delivery,))
         worker.left(delivery, kept=self._kept_for(parcel, hindrance))
-        worker.partitions.start_soon(lambda: self._reports.tell_beside(parcel, hindrance, worker))
+        worker.partitions.membership.start_soon(lambda: self._reports.tell_beside(parcel, hindrance, worker))
 
     # -- log messages --------------------------------------------------------------------------------------------------
 

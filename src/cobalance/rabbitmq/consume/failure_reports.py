@@ -86,7 +86,7 @@ class FailureReports:
         call = Stoppable(name="on_failure")
         try:
             if self._may_call(parcel):
-                worker.partitions.start_soon(partial(self._stop_in_time, call, parcel, over))
+                worker.partitions.membership.start_soon(partial(self._stop_in_time, call, parcel, over))
                 with call.running():
                     await self._call_each(parcel, error, call)
         finally:
@@ -98,7 +98,7 @@ class FailureReports:
         """The same, but returns when it has returned, or runs for too long."""
         if self._on_failure is not None:
             over = anyio.Event()
-            worker.partitions.start_soon(lambda: self.tell_beside(parcel, error, worker, over))
+            worker.partitions.membership.start_soon(lambda: self.tell_beside(parcel, error, worker, over))
             await over.wait()
 
     def _may_call(self, parcel: Parcel) -> bool:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import TracebackType
 
-    from cobalance.group.group import Group
+    from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
     from cobalance.rabbitmq.consume.dead_letter_sender import Reason
     from cobalance.rabbitmq.model.queues import Queue
     from cobalance.rabbitmq.partition.delivery import Delivery
@@ -46,7 +46,7 @@ class Meter(Protocol):
     thread.
     """
 
-    def attach(self, group: Group) -> Meter | None:
+    def attach(self, group: ConsumerGroup) -> Meter | None:
         """The group that is measured, and what is told of it in place of this, if anything."""
 
     def begun(self, call: Call) -> Scope | None:
@@ -153,7 +153,12 @@ class Metering:
     """
 
     def __init__(
-        self, meters: Sequence[Meter], group: Group, can_acknowledge: Callable[[Delivery], bool], *, manual: bool
+        self,
+        meters: Sequence[Meter],
+        group: ConsumerGroup,
+        can_acknowledge: Callable[[Delivery], bool],
+        *,
+        manual: bool,
     ) -> None:
         self.meters, self.group, self.manual = tuple(it.attach(group) or it for it in meters), group.name, manual
         self.can_acknowledge = can_acknowledge

@@ -201,7 +201,7 @@ class PartitionWorker:
             patience_ms, why = patience_ms // GRANTED_UNCONNECTED, STILL_UNCONNECTED
         while True:
             with anyio.move_on_after(None if patience_ms is None else patience_ms / 1000) as self._waiting:
-                await self.partitions.wait_connected()
+                await self.partitions.link.wait_connected()
                 return self.tenure.active
             if not self.tenure.active:
                 return False
@@ -344,7 +344,7 @@ class PartitionWorker:
     async def handle(self, consumer: PartitionConsumer, deliveries: list[Delivery]) -> bool:
         """Returns whether all of them are done with."""
         try:
-            finished = await self.partitions.handle(deliveries, self)
+            finished = await self._work_in_order(deliveries)
         finally:
             self.slot.watch.idle()
         if finished == len(deliveries):
@@ -354,6 +354,10 @@ class PartitionWorker:
         else:
             consumer.give_back(len(deliveries) - finished)
         return False
+
+    async def _work_in_order(self, deliveries: list[Delivery]) -> int:
+        """Returns how many are done with."""
+        return await self.partitions.handle(deliveries, self)
 
     @property
     def _may_begin_later(self) -> bool:
@@ -541,7 +545,7 @@ class PartitionWorker:
             return
         elif reply.is_refused and isinstance(error, CobalanceError):
             self.refused.add(request)
-            self.partitions.start_soon(partial(self.partitions.follow_refusal, request, reply, error, self))
+            self.partitions.membership.start_soon(partial(self.partitions.follow_refusal, request, reply, error, self))
         else:
             self.unanswered(request, error)
 
@@ -697,4 +701,4 @@ class PartitionWorker:
         self._post_guard(proven=proven and self.partitions.connection.is_proven)
 
     def _post_guard(self, *, proven: bool) -> None:
-        self.partitions.post(GuardChanged(self.tenure.resource, self.tenure.token, proven))
+        self.partitions.membership.engine.post(GuardChanged(self.tenure.resource, self.tenure.token, proven))

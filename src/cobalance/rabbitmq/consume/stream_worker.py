@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 from pika.exceptions import AMQPError
@@ -33,7 +33,6 @@ from cobalance.limits import STARTING
 from cobalance.member.events import Abandoned, Drained
 from cobalance.rabbitmq.consume.channel_loss import ChannelLosses
 from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
-from cobalance.rabbitmq.consume.partitions import Partitions
 from cobalance.rabbitmq.partition.partition import PartitionState
 from cobalance.rabbitmq.streams.consumer import StreamConsumer
 from cobalance.rabbitmq.streams.position import BEFORE_FIRST
@@ -48,10 +47,12 @@ if TYPE_CHECKING:
 
     from cobalance.group.tenure import Tenure
     from cobalance.rabbitmq.consume.by_key import StartSoon
+    from cobalance.rabbitmq.consume.partitions import Partitions
+    from cobalance.rabbitmq.consume.streaming import Streams
     from cobalance.rabbitmq.model.queues import Queue
-    from cobalance.rabbitmq.model.stream_settings import Start, StreamSettings
+    from cobalance.rabbitmq.model.stream_settings import Start
     from cobalance.rabbitmq.partition.delivery import Delivery
-    from cobalance.rabbitmq.partition.partition import PartitionConsumer, PartitionEvent
+    from cobalance.rabbitmq.partition.partition import PartitionConsumer
     from cobalance.rabbitmq.partition.replies import Reply
 
 log = logging.getLogger("cobalance.rabbitmq")
@@ -65,40 +66,13 @@ SOUGHT = ChannelLost("a seek")
 """What follows is the same as after a lost channel: a new consumer for this tenure."""
 
 
-class Streams(Partitions, Protocol):
-    """What a stream's worker needs of its consumer group in addition."""
-
-    key_prefix: str
-
-    async def is_stream(self, queue: Queue) -> bool:
-        """Whether a queue that was read as a stream is still one, as far as RabbitMQ can be asked."""
-
-    def stream_consumer(
-        self,
-        queue: Queue,
-        token: int,
-        after: int,
-        *,
-        on_ready: Callable[[], None],
-        on_event: Callable[[PartitionEvent], None],
-        on_gap: Callable[[int], bool],
-    ) -> StreamConsumer:
-        """A consumer for one tenure that starts after an offset, on the current connection."""
-
-    async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
-        """Stores an offset under the tenure's token."""
-
-    async def offsets_known(self) -> bool:
-        """Whether a missing offset means that none was ever committed; retried until Redis answers."""
-
-
 class StreamWorker(PartitionWorker):
     """A :class:`cobalance.group.worker.Worker` for one stream."""
 
-    def __init__(self, tenure: Tenure, queue: Queue, streams: Streams, settings: StreamSettings) -> None:
-        super().__init__(tenure, queue, streams)
-        self._streams, self._settings = streams, settings
-        self._losses = ChannelLosses(streams.name, queue.name, lock=lock_name(streams.name, queue.name))
+    def __init__(self, tenure: Tenure, queue: Queue, partitions: Partitions, streams: Streams) -> None:
+        super().__init__(tenure, queue, partitions)
+        self._streams, self._settings = streams, streams.settings
+        self._losses = ChannelLosses(partitions.name, queue.name, lock=lock_name(partitions.name, queue.name))
         self._counting = threading.Lock()  # guards the fields below
         self._position: int | None = None if tenure.committed == STARTING else tenure.committed
         """The last message processed without a gap, over all consumers of the tenure. None until a start is found."""
@@ -201,7 +175,7 @@ class StreamWorker(PartitionWorker):
 
     async def _seek(self, start: Start) -> None:
         await self._recognize()  # what it passes over is committed
-        self._place(await offset_before(self._streams.connection, self.queue.name, start))
+        self._place(await offset_before(self.partitions.connection, self.queue.name, start))
         offset = self._uncommitted()
         if offset is not None:  # what is passed over would come again after a crash, and nothing else may come for long
             await self._commit(offset)
@@ -215,7 +189,7 @@ class StreamWorker(PartitionWorker):
             return False
         if self._seeking is None:
             start = self._settings.start if is_new else self._unknown_start()
-            after = await offset_before(self._streams.connection, self.queue.name, start)
+            after = await offset_before(self.partitions.connection, self.queue.name, start)
             await self._commit(after)  # or the next holder would decide again, and skip what was published in between
             self._place(after)
         return True
@@ -255,20 +229,20 @@ class StreamWorker(PartitionWorker):
         if await self._ask(is_marked) or not await self._insist(may_mark):
             return
         if not NOTHING_READ.issuperset({self._position, self._committed}):
-            raise unmarked(self._streams.name, self.queue.name)  # whoever comes next has to find it as we did
+            raise unmarked(self.partitions.name, self.queue.name)  # whoever comes next has to find it as we did
         await self._insist(mark)
 
     async def _insist(self, question: Callable[..., Future[bool]]) -> bool:
         """As `_ask`. A refusal is believed of a user who may read the stream, or all may be permitted in a moment."""
         if await self._ask(question):
             return True
-        await result_of(may_configure(self._streams.connection, self.queue))
+        await result_of(may_configure(self.partitions.connection, self.queue))
         return await self._ask(question)
 
     async def _ask(self, question: Callable[..., Future[bool]]) -> bool:
         """Asks RabbitMQ about the group's mark of this stream, or has it made, if we may."""
-        its = self._streams
-        return await result_of(question(its.connection, its.name, self.queue.name, key_prefix=its.key_prefix))
+        its = self.partitions
+        return await result_of(question(its.connection, its.name, self.queue.name, key_prefix=self._streams.key_prefix))
 
     def _place(self, after: int) -> None:
         with self._counting:
@@ -283,7 +257,7 @@ class StreamWorker(PartitionWorker):
 
     def _make_consumer(self) -> PartitionConsumer:
         after = BEFORE_FIRST if self._position is None else self._position
-        return self._streams.stream_consumer(
+        return self._streams.consumer(
             self.queue,
             self.tenure.token,
             after,
@@ -346,7 +320,7 @@ class StreamWorker(PartitionWorker):
 
     async def _commit(self, offset: int) -> None:
         try:
-            await self._streams.commit_tenure(self.tenure, offset)
+            await self._streams.commit(self.tenure, offset)
         except Fenced:  # another member has it, so the tenure is over, though we have not been told
             self.abort("lost", lambda: None)
             self.tenure.stop_now()

@@ -9,10 +9,9 @@ import anyio
 from pika.exceptions import AMQPError
 
 from cobalance.errors import CobalanceError, NotHeld, Unreachable, UsageError
-from cobalance.group.group import Group
 from cobalance.rabbitmq.consume.stream_worker import StreamWorker
 from cobalance.rabbitmq.consume.unknown_queue import UnknownQueueWorker
-from cobalance.rabbitmq.model.stream_settings import StreamSettings, check_start
+from cobalance.rabbitmq.model.stream_settings import check_start
 from cobalance.rabbitmq.streams.consumer import StreamConsumer
 from cobalance.rabbitmq.streams.extent import streams_among
 from cobalance.rabbitmq.wire.lock_queue import lock_name
@@ -21,47 +20,37 @@ from cobalance.threads.worker_threads import in_thread
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cobalance.group.membership import Membership
     from cobalance.group.tenure import Tenure
     from cobalance.group.worker import Worker
+    from cobalance.rabbitmq.consume.link import Link
+    from cobalance.rabbitmq.consume.partitions import Consuming
     from cobalance.rabbitmq.consume.workers import Workers
     from cobalance.rabbitmq.model.queues import Queue
     from cobalance.rabbitmq.model.stream_settings import Start
     from cobalance.rabbitmq.partition.partition import PartitionEvent
-    from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 log = logging.getLogger("cobalance.rabbitmq")
 
 ASK_AGAIN_S = 0.2
 
 
-class Streaming(Group):
-    """A group whose resources may be streams, such as :class:`cobalance.ConsumerGroup`."""
+class Streams:
+    """What the workers of streams need, beside what all partitions have."""
 
-    connection: BrokerConnection
-    key_prefix: str
-    _amqp_url: str
-    _workers: Workers
-    _prefetch: int
-    _ack_every: int
-    _ack_interval_ms: float
-    _streams: StreamSettings
+    def __init__(self, membership: Membership, link: Link, consuming: Consuming, workers: Workers) -> None:
+        self._membership, self._link, self._consuming, self._workers = membership, link, consuming, workers
+        self.settings = consuming.streams
 
-    async def seek(self, stream: str, start: Start) -> None:
-        """Continues reading a stream from elsewhere: ``"first"``, ``"last"``, ``"next"``, an offset or a time.
+    @property
+    def key_prefix(self) -> str:
+        """Of the group's keys."""
+        return self._membership.coordinator.key_prefix
 
-        This moves the position of the current tenure, not the committed offset, which never falls: after a seek back,
-        messages are read again, and the offset is committed again once the position has passed it; a handover or a
-        crash before that resumes after the committed one. To move it for good, use ``cobalance group reset-offsets``. A
-        seek forward skips messages, and that is committed. Messages handed out before and not acknowledged yet
-        (``ack="manual"``) are forgotten.
-
-        Raises:
-            NotHeld: this member does not hold the stream.
-            UsageError: it is a queue, or the start is invalid. Where only RabbitMQ can say that it is a queue, and has
-                not said so yet, this is a warning in the log instead.
-        """
+    def seek(self, stream: str, start: Start) -> None:
+        """See :meth:`cobalance.ConsumerGroup.seek`."""
         check_start(start)
-        held = self.membership.roster.current(stream)
+        held = self._membership.roster.current(stream)
         if held is None or held.tenure is None or not held.tenure.active:
             raise NotHeld(f"this member does not hold {stream!r}: seek only what you hold")
 
@@ -74,36 +63,36 @@ class Streaming(Group):
         else:
             raise UsageError(_is_a_queue(stream))
 
-    async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
-        """Commits as :meth:`Group.commit_tenure`; in a stream, everything up to this offset counts as processed.
+    async def commit(self, tenure: Tenure, offset: int) -> None:
+        """Commits for any tenure; in a stream, everything up to this offset counts as processed.
 
         Requests up to there are answered first; the commit is not made if RabbitMQ may not have a reply.
         """
         worker = self._workers.get(tenure.resource)
         if not isinstance(worker, StreamWorker) or worker.tenure is not tenure:
-            await self.membership.commit(tenure, offset)
+            await self._membership.commit(tenure, offset)
             return
         await worker.answer(offset)
-        await self.membership.commit(tenure, offset)
+        await self._membership.commit(tenure, offset)
         worker.committed(offset)
 
     async def offsets_known(self) -> bool:
-        """See :class:`cobalance.rabbitmq.consume.stream_worker.Streams`."""
+        """Whether a missing offset means that none was ever committed; retried until Redis answers."""
         while True:
             try:
-                return (await in_thread(self.membership.coordinator.state))["offsets_known"] == "1"
+                return (await in_thread(self._membership.coordinator.state))["offsets_known"] == "1"
             except Unreachable:
                 await anyio.sleep(ASK_AGAIN_S)
 
     async def is_stream(self, queue: Queue) -> bool:
         """Whether a queue that was read as a stream is still one, as far as RabbitMQ can be asked."""
         try:
-            found = await in_thread(lambda: streams_among(self._amqp_url, [queue.name]))
+            found = await in_thread(lambda: streams_among(self._consuming.amqp_url, [queue.name]))
         except (CobalanceError, AMQPError):
             return True
         return found.get(queue.name, True)
 
-    def stream_consumer(
+    def consumer(
         self,
         queue: Queue,
         token: int,
@@ -113,20 +102,20 @@ class Streaming(Group):
         on_event: Callable[[PartitionEvent], None],
         on_gap: Callable[[int], bool],
     ) -> StreamConsumer:
-        """See :class:`cobalance.rabbitmq.consume.stream_worker.Streams`."""
+        """A consumer for one tenure that starts after an offset, on the current connection."""
         return StreamConsumer(
-            self.connection,
+            self._link.connection,
             queue,
             after=after,
-            lock=lock_name(self.name, queue.name),
-            holds_lock=self._streams.lock,
+            lock=lock_name(self._membership.name, queue.name),
+            holds_lock=self.settings.lock,
             on_gap=on_gap,
             token=token,
             on_ready=on_ready,
             on_event=on_event,
-            prefetch=self._prefetch,
-            ack_every=self._ack_every,
-            ack_interval_ms=self._ack_interval_ms,
+            prefetch=self._consuming.prefetch,
+            ack_every=self._consuming.ack_every,
+            ack_interval_ms=self._consuming.ack_interval_ms,
         )
 
 

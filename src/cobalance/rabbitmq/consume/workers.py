@@ -13,6 +13,7 @@ from cobalance.group.clock import monotonic_ms
 
 if TYPE_CHECKING:
     from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
+    from cobalance.rabbitmq.partition.delivery import Delivery
 
     Base = dict[str, PartitionWorker]
 else:
@@ -53,6 +54,11 @@ class Workers(Base):
         with self._lock:
             self._count(queue)
             super().__delitem__(queue)
+
+    def can_acknowledge(self, delivery: Delivery) -> bool:
+        """Not once its channel, or its tenure, is over: the message is redelivered."""
+        worker = self.get(delivery.queue)
+        return worker is not None and worker.can_acknowledge(delivery)
 
     @property
     def acknowledged(self) -> int:

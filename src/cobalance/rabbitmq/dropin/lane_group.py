@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import anyio
 import attrs
@@ -15,12 +15,11 @@ from cobalance.threads.log_lines import ServiceThread
 from cobalance.threads.wakeup import result_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from weakref import ref
 
     from cobalance.group.health import Health
     from cobalance.group.tenure import Tenure
-    from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
     from cobalance.rabbitmq.dropin.lanes import Lanes
     from cobalance.rabbitmq.model.queues import Queue
     from cobalance.rabbitmq.partition.delivery import Delivery
@@ -39,32 +38,20 @@ class LaneGroup(ConsumerGroup):
     that was requested or not.
     """
 
+    _reads_streams = False  # programs for pika acknowledge messages of queues; none of them commits offsets
+
     def __init__(
         self, name: str, queues: Mapping[str, int], lanes: Lanes, on_left: Callable[[], None], **options: Any
     ) -> None:
         super().__init__(name, list(queues), _never_called, ack="manual", **options)
         self._lanes = lanes
         self.membership.hooks.left = on_left
-        self._prefetches = {} if "prefetch" in options else queues
+        self.partitions.worker_for = self._worker_for
+        if "prefetch" not in options:
+            self.partitions.prefetches = queues
 
-    def prefetch_of(self, queue: Queue) -> int:
-        return self._prefetches.get(queue.name, self._prefetch)
-
-    async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
-        return await self._lanes.work(cast("LaneWorker", worker), deliveries)
-
-    def _worker_for(self, tenure: Tenure, queue: Queue) -> PartitionWorker:
-        worker = LaneWorker(
-            *(tenure, queue, self, self._lanes, self.membership.tasks.service_scope),
-            metering=self._metering,
-            give_up=self._policy.reject,
-        )
-        self._workers[tenure.resource] = worker
-        return worker
-
-    def _reads_as_stream(self, queue: Queue) -> bool:
-        del queue
-        return False  # programs for pika acknowledge messages of queues; none of them commits offsets
+    def _worker_for(self, tenure: Tenure, queue: Queue) -> LaneWorker:
+        return LaneWorker(tenure, queue, self.partitions, self._lanes)
 
 
 async def _never_called(_: Delivery) -> None: ...

@@ -29,12 +29,9 @@ from cobalance.threads.wakeup import end_of, insist, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
-
-    from anyio import CancelScope
 
     from cobalance.group.tenure import Tenure
-    from cobalance.rabbitmq.consume.metering import Metering, Status
+    from cobalance.rabbitmq.consume.metering import Status
     from cobalance.rabbitmq.consume.partitions import Partitions
     from cobalance.rabbitmq.model.queues import Queue
     from cobalance.rabbitmq.partition.delivery import Delivery, QueueTenure
@@ -43,24 +40,10 @@ BACKOFF_S = Backoff(0.1, 5.0)
 
 
 class LaneWorker(PartitionWorker):
-    """A partition's worker that can be told to give up, and is busy while the program's thread is.
+    """A partition's worker that can be told to give up, and is busy while the program's thread is."""
 
-    `give_up` sends a message to the dead letters where RabbitMQ's own reject would lose it.
-    """
-
-    def __init__(
-        self,
-        tenure: Tenure,
-        queue: Queue,
-        partitions: Partitions,
-        lanes: Lanes,
-        patience: Callable[[], AbstractContextManager[CancelScope]],
-        *,
-        metering: Metering | None,
-        give_up: Callable[[Delivery, PartitionWorker], None],
-    ) -> None:
-        self._give_up = give_up
-        self._lanes, self._patience, self.metering = lanes, patience, metering
+    def __init__(self, tenure: Tenure, queue: Queue, partitions: Partitions, lanes: Lanes) -> None:
+        self._lanes, self.metering = lanes, partitions.metering
         self._calling = threading.Lock()
         self._calls: list[Promise[None]] = []  # callbacks that have not returned; one may have begun the next
         super().__init__(tenure, queue, partitions)
@@ -69,15 +52,18 @@ class LaneWorker(PartitionWorker):
         )  # time in callbacks is not told apart from the program's other work
 
     async def run(self) -> None:
-        """Runs like any worker, but awaits a callback still running on cancellation, as long as `patience` allows."""
+        """Runs like any worker, but awaits a callback still running on cancellation, until the membership is over."""
         try:
             await super().run()
         finally:
             with self._calling:
                 calls = list(self._calls)
-            with self._patience() as scope:
+            with self.partitions.membership.tasks.service_scope() as scope:
                 for call in calls:
                     await insist(partial(end_of, call), scope)
+
+    async def _work_in_order(self, deliveries: list[Delivery]) -> int:
+        return await self._lanes.work(self, deliveries)
 
     def begin(self) -> bool:
         """Returns whether the next callback may be called; called before each."""
@@ -110,7 +96,9 @@ class LaneWorker(PartitionWorker):
             self.done(delivery)
         elif status == "rejected":
             if has_odd_deaths(delivery.headers) and target_of(self.queue, "") is not None:
-                self._give_up(delivery, self)  # it is counted once it has arrived there
+                self.partitions.policy.reject(
+                    delivery, self
+                )  # where RabbitMQ's own reject would lose it; counted on arrival
                 return
             self.reject(delivery)
         if self.metering is not None and counts:
