@@ -29,9 +29,10 @@ from cobalance.rabbitmq.consume.channel_loss import (
 from cobalance.rabbitmq.consume.earlier_failures import EarlierFailures
 from cobalance.rabbitmq.consume.finish import Finish
 from cobalance.rabbitmq.consume.last_tries import warn_of_last_tries
+from cobalance.rabbitmq.consume.last_words import LastWords
 from cobalance.rabbitmq.consume.revocation import Revocation
 from cobalance.rabbitmq.consume.slot import Slot
-from cobalance.rabbitmq.consume.watch import Watch, end, watch_over
+from cobalance.rabbitmq.consume.watch import Watch, watch_over
 from cobalance.rabbitmq.partition.backlog import BURST
 from cobalance.rabbitmq.partition.states import UNSUBSCRIBED, PartitionState
 from cobalance.rabbitmq.wire.failures import channel_lost
@@ -54,9 +55,6 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.partition.replies import Reply
 
 log = logging.getLogger("cobalance.rabbitmq")
-
-MOMENT_MS = 500.0
-"""How long handlers may take to end, when they are cancelled, before their channel is closed all the same."""
 
 _CANCELLED = frozenset({"lost", "fenced", "deadline"})
 """Reasons for which they are cancelled only now."""
@@ -95,8 +93,7 @@ class PartitionWorker:
         """Taken, but not begun: the partition was paused, or it was uncertain whether it is still held."""
         self._doubted, self.revocation = False, Revocation(tenure)
         self._given_up: str | None = None
-        self._last_words: list[Future[None]] = []
-        """Done when the messages of handlers that never end have arrived where they go."""
+        self._last_words = LastWords()
         self.earlier = EarlierFailures()
         """Of messages that returned to the queue with a lost channel."""
         self.refused: set[Delivery] = set()
@@ -636,42 +633,20 @@ class PartitionWorker:
         with self._lock:
             self._aborted = self.stopping = True
             consumer = self._consumer
-        self._last_words = [word for slot in hung if (word := slot.give_up_hung()) is not None]
+        self._last_words.of_hung(hung)
         if reason in _CANCELLED:
-            self._last_words += self._handlers_ended()
+            self._last_words.of_cancelled(self._watches(), self.partitions.connection)
         if consumer is None:
             stopped()
         else:
             self._abort(consumer).add_done_callback(lambda _: stopped())
-
-    def _handlers_ended(self) -> list[Future[None]]:
-        """Each is done when a handler has ended, or has had its moment."""
-        connection = self.partitions.connection
-        running = [it for watch in self._watches() if (it := watch.handler_ended()) is not None]
-
-        def over() -> None:
-            for it in running:
-                end(it)
-
-        if not running or connection.submit(lambda: connection.call_later(MOMENT_MS, over)):
-            return running
-        return []  # the channel is gone, too
 
     def _abort(self, consumer: PartitionConsumer) -> Future[Progress]:
         """Aborts once cancelled handlers have ended, and it is known whether the dead letters have the current messages. That
         may be long after the partition was given up, for as long as RabbitMQ takes more of a large one: until then RabbitMQ
         lets nobody else in, who would hang over the same message.
         """
-        words, forced = list(self._last_words), self._aborted
-        if not words:
-            return consumer.abort(forced=forced)
-
-        def heard(_: object) -> None:
-            if all(word.done() for word in words):
-                consumer.abort(forced=forced)
-
-        for word in words:
-            word.add_done_callback(heard)
+        self._last_words.then(partial(consumer.abort, forced=self._aborted))
         return consumer.closed
 
     def _consumer_event(self, event: PartitionEvent) -> None:
