@@ -5,28 +5,24 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Self, TypedDict
 
 import anyio
 import attrs
 
-from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import DEFAULT_PREFIX
-from cobalance.coordinator.open import DEFAULT_REDIS_URL, check_redis_url, check_transport, open_transport
+from cobalance.coordinator.open import DEFAULT_REDIS_URL, check_redis_url, check_transport
 from cobalance.coordinator.requests import GROUPS_OWN, LOOKED_FOR
 from cobalance.description import GroupDescription
 from cobalance.errors import (
-    GroupActive,
-    GroupExists,
     NotHeld,
-    UnknownGroup,
     UsageError,
 )
 from cobalance.faces import hides
-from cobalance.group.engine import call_timeout_ms
+from cobalance.group.connector import Connector
 from cobalance.group.health import Health, health_of
-from cobalance.group.instance_file import InstanceFile
 from cobalance.group.membership import Hooks, Membership
 from cobalance.group.patience import CANNOT_SERVE, Patience
 from cobalance.group.stay import ONCE, Stay, ended_early, not_entered
@@ -35,7 +31,6 @@ from cobalance.limits import (
     check_callables,
     check_integer,
     check_kind,
-    check_members,
     check_names,
     check_number,
     check_resources,
@@ -152,7 +147,7 @@ class Group:
         check_number("connect_timeout_s", connect_timeout_s, least=0, most=DAY_S)
         self._connect_timeout_s = connect_timeout_s
         self.name = validate_name("group", name)
-        self._key_prefix = validate_name("key prefix", key_prefix)
+        validate_name("key prefix", key_prefix)
         self.settings = settings or GroupSettings()
         """Before entering, the settings given by the code; afterwards those in force."""
         self._wanted, self._known = settings, False
@@ -164,11 +159,15 @@ class Group:
         if resources_version is not None:
             check_integer("resources_version", resources_version, least=1)
         self._subscription = _subscription(self._resources, resources_version)
-        self._redis_url, self._transport, self._version = redis_url, transport, resources_version
-        self._instance_file = (
-            None if own.instance_id is None else InstanceFile(self._key_prefix, self.name, own.instance_id)
+        self._version = resources_version
+        self._connector = Connector(
+            self.name,
+            key_prefix,
+            redis_url=redis_url,
+            transport=transport,
+            instance_id=own.instance_id,
+            settings_read=self._settings_read,
         )
-        self._former = ""  # the dead member whose resources this process takes over at once
         self._stay: Stay | None = None
         checked = None if work is None else AsyncWork(work)
         self.membership = Membership(
@@ -180,8 +179,7 @@ class Group:
             on_lost=on_lost,
             log_exceptions=log_exceptions,
         )
-        if self._instance_file is not None:
-            self.membership.hooks.joined.append(self._instance_file.write)
+        self.membership.hooks.joined.append(self._connector.joined)
 
     # -- the user's side ---------------------------------------------------------------------------------------------
 
@@ -190,8 +188,11 @@ class Group:
             raise UsageError(ONCE)
         self.membership.enter()
         self._patience = Patience(self.name, self._connect_timeout_s)
-        coordinator = await self._patience.call(lambda: in_thread(self._connect, self._disconnect))
-        self.membership.open(coordinator, self.settings, self._former, self._time_calls)
+        connector = self._connector
+        coordinator = await self._patience.call(
+            lambda: in_thread(lambda: connector.connect(self.settings), connector.disconnect)
+        )
+        self.membership.open(coordinator, self.settings, connector.former, partial(connector.time_calls, coordinator))
         try:
             await self._prepare()
         except BaseException:
@@ -515,49 +516,6 @@ class Group:
             in_words = ", ".join(f"{name} is {now} now, and was {was}" for name, (was, now) in changed.items())
             log.info("group %s: its settings were changed: %s", self.name, in_words)
 
-    # -- connecting --------------------------------------------------------------------------------------------------
-
-    def _connect(self) -> Coordinator:
-        first = self._transport or open_transport(self._redis_url)
-        try:
-            session_ms = self._greet(first)
-        except BaseException:
-            self._leave_instance()
-            raise
-        finally:
-            self._close_transport(first)
-        lasting = self._transport or open_transport(self._redis_url, call_timeout_ms=call_timeout_ms(session_ms))
-        return Coordinator(lasting, self.name, key_prefix=self._key_prefix)
-
-    def _disconnect(self, made: Coordinator) -> None:
-        """The caller that wanted to enter has given up meanwhile."""
-        self._leave_instance()
-        self._close_transport(made.transport)
-
-    def _leave_instance(self) -> None:
-        if self._instance_file is not None:
-            self._instance_file.close()
-
-    def _time_calls(self, timeout_ms: int) -> None:
-        """Called by the engine. A transport of the program's own keeps its timeout, one in memory has none."""
-        set_timeout = getattr(self.membership.coordinator.transport, "set_call_timeout", None)
-        if self._transport is None and set_timeout is not None:
-            set_timeout(timeout_ms)
-
-    def _greet(self, transport: Transport) -> int:
-        """Checks that the server can be used, and returns the group's session timeout."""
-        coordinator = Coordinator(transport, self.name, key_prefix=self._key_prefix)
-        try:
-            coordinator.tick()
-            check_members(self.name, int(coordinator.state()["members"]))
-            self._former = "" if self._instance_file is None else self._instance_file.take(coordinator)
-            self._settings_read(coordinator.settings())
-        except UnknownGroup:
-            if getattr(transport, "born_empty", False):  # in memory, nothing can have been held before
-                with suppress(GroupExists, GroupActive):  # another member was faster
-                    coordinator.create(self.settings)
-        return self.settings.session_timeout_ms
-
     async def _prepare(self) -> None:
         """Hook for groups that need more than Redis; runs before joining."""
 
@@ -565,14 +523,9 @@ class Group:
         """Undoes :meth:`_prepare`, even if it was incomplete, when nothing is held any more."""
 
     def _close(self) -> None:
-        if self.membership.engine.wait_left(5):
-            self._leave_instance()
-        self._close_transport(self.membership.coordinator.transport)
+        has_left = self.membership.engine.wait_left(5)
+        self._connector.disconnect(self.membership.coordinator, has_left=has_left)
         log_lines.flush()
-
-    def _close_transport(self, transport: Transport) -> None:
-        if self._transport is None:
-            transport.close()
 
 
 def _otherwise(group: str, other: dict[str, tuple[int | str, int | str]]) -> str:
