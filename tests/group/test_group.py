@@ -137,7 +137,7 @@ async def until(group: Group, condition: Callable[[], bool]) -> None:
     """Waits until the held resources satisfy a condition."""
     with anyio.fail_after(WITHIN_S):
         while not condition():
-            await group.membership._changed.wait()
+            await group.membership.changed.wait()
 
 
 async def holds(group: Group, count: int) -> None:
@@ -475,7 +475,7 @@ async def test_outer_cancellation_drains_all_the_same(make: Callable[..., Group]
             await anyio.sleep_forever()
     assert scope.cancelled_caught
     assert diary.of("r0") == ["assigned", "begins", "ends", "revoked"]
-    assert a.membership._left.is_set()
+    assert a.membership.over.is_set()
 
 
 async def test_an_exception_in_the_body_drains_and_propagates_as_it_is(make: Callable[..., Group]) -> None:

@@ -327,7 +327,7 @@ async def test_a_member_that_has_failed_begins_nothing_more(make: Callable[..., 
     """
     posted: list[Any] = []
     group = make()
-    group.membership._changed, group.membership.tasks.first_error = anyio.Event(), LookupError("of the program's")
+    group.membership.changed, group.membership.tasks.first_error = anyio.Event(), LookupError("of the program's")
     assert not group.membership._adopt(Assignment("r0", 7, None, posted.append, 0))
     assert posted == [Abandoned("r0", 7, "resigned")]
     assert not group.tenures

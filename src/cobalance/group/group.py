@@ -173,13 +173,16 @@ class Group:
         self.membership = Membership(
             self.name,
             own,
-            Hooks(make_worker=lambda tenure: FunctionWorker(tenure, checked), settings_read=self._settings_read),
+            Hooks(
+                make_worker=lambda tenure: FunctionWorker(tenure, checked),
+                settings_read=self._settings_read,
+                joined=[self._connector.joined],
+            ),
             on_assigned=on_assigned,
             on_revoked=on_revoked,
             on_lost=on_lost,
             log_exceptions=log_exceptions,
         )
-        self.membership.hooks.joined.append(self._connector.joined)
 
     # -- the user's side ---------------------------------------------------------------------------------------------
 
@@ -220,7 +223,7 @@ class Group:
             self._check_redis()
         if member.failure is not None:  # it is raised in the task group, which cancels this task
             await anyio.sleep_forever()
-        if member.has_left:
+        if member.over.is_set():
             raise ended_early(self.name)
 
     def _check_redis(self) -> None:
@@ -254,7 +257,7 @@ class Group:
         try:
             await self.leave(remain=self.membership.remain)
         except BaseException:  # cancelled by asyncio itself: what ends from here on must not be released as finished
-            if not self.membership.has_left:
+            if not self.membership.over.is_set():
                 log.warning(
                     "group %s: its leave was cancelled, by a second cancellation or the end of its event loop: it stays a member, and may "
                     "keep what it held, until its session has expired (session_timeout_ms)",
@@ -298,7 +301,7 @@ class Group:
             MembershipError: it was left before that.
         """
         self._require_entered()
-        await self.membership.wait_joined()
+        await self.membership.accepted.wait()
         self.membership.raise_failure()
         if not self.membership.was_member:
             raise ended_early(self.name)
@@ -334,7 +337,7 @@ class Group:
             GroupFailed: the group refuses this member; the message says why.
         """
         self._require_entered()
-        await self.membership.wait_left()
+        await self.membership.over.wait()
         self.membership.raise_failure()
 
     async def wait_held(self, *resources: str) -> list[Tenure]:
@@ -349,14 +352,14 @@ class Group:
         self._require_entered()
         while True:
             self.membership.raise_failure()
-            if self.membership.has_left:
+            if self.membership.over.is_set():
                 raise NotHeld(f"this membership of group {self.name} is over: it holds nothing any more")
             held = self.tenures
             if resources and all(name in held for name in resources):
                 return [held[name] for name in resources]
             if held and not resources:
                 return list(held.values())
-            await self.membership.wait_changed()
+            await self.membership.changed.wait()
 
     def _require_entered(self) -> None:
         if not self.membership.is_open:
@@ -464,7 +467,7 @@ class Group:
         self._require_entered()
         self.membership.tasks.own_code.refuse_leaving()
         self.membership.ask_leave(remain=remain)
-        await self.membership.wait_left()
+        await self.membership.over.wait()
 
     async def start(self) -> None:
         """Enters the group, for programs that leave it in another task or function with :meth:`stop`, such as fixtures
@@ -500,7 +503,7 @@ class Group:
     async def describe(self) -> GroupDescription:
         """A snapshot of the group: settings, members, resources."""
         self._require_entered()
-        if self.membership.has_left:
+        if self.membership.over.is_set():
             raise UsageError(f"this member has left group {self.name}: `GroupAdmin.describe` needs no member")
         return await in_thread(lambda: GroupDescription.read(self.membership.coordinator))
 

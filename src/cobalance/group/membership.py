@@ -69,27 +69,26 @@ class Hooks:
     concluded: Callable[[Assignment], None] = lambda _: None
     """Nothing of it is left. On the event loop."""
     commit: Callable[[Tenure, int], Awaitable[None]] | None = None
-    """Stores an offset instead of :meth:`Membership.commit`, by which it does so. On the event loop."""
+    """Stores an offset, by :meth:`Membership.commit` after all. On the event loop."""
     in_flight: Callable[[], str] = lambda: written(None)
     """What is in flight, if known. On the thread that calls the coordinator."""
 
 
 class Membership(Forkable):
-    """Implements :class:`cobalance.group.engine.Work`, and whatever of a group runs on its event loop.
-
-    Args:
-        name: the group's name.
-    """
+    """Implements :class:`cobalance.group.engine.Work`. :class:`cobalance.group.group.Group` opens and closes it."""
 
     engine: Engine
     coordinator: Coordinator
     _wakeup: Wakeup
     _loop_watch: LoopWatch
+    accepted: anyio.Event
+    """The coordinator has accepted it; or it has failed, or is over."""
     settled: anyio.Event
-    """Joined, and the resource list accepted; or failed."""
-    _joined: anyio.Event
-    _left: anyio.Event
-    _changed: anyio.Event
+    """So has it the resource list."""
+    over: anyio.Event
+    """Nothing is held any more."""
+    changed: anyio.Event
+    """Set, and replaced by another one, whenever something changes in what is held."""
 
     def __init__(
         self,
@@ -104,7 +103,7 @@ class Membership(Forkable):
     ) -> None:
         self.name, self.own, self.hooks = name, own, hooks
         self.tasks = Tasks(name, log_exceptions=log_exceptions)
-        self.stopping = Stopping(name, self.tasks.start, lambda: self.has_left)
+        self.stopping = Stopping(name, self.tasks.start, lambda: self.over.is_set())  # noqa: PLW0108 -- made later
         self.callbacks = Callbacks(
             name, own, self.tasks, self.stopping, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost
         )
@@ -138,8 +137,8 @@ class Membership(Forkable):
     ) -> None:
         """Prepares it for this event loop; `former` is the dead member whose resources it takes over at once."""
         self.coordinator, self._wakeup = coordinator, Wakeup()
-        self._joined, self._left = anyio.Event(), anyio.Event()
-        self._changed, self.settled = anyio.Event(), anyio.Event()
+        self.accepted, self.over = anyio.Event(), anyio.Event()
+        self.changed, self.settled = anyio.Event(), anyio.Event()
         self._loop_watch = LoopWatch(
             self.name,
             self.own,
@@ -176,23 +175,6 @@ class Membership(Forkable):
         if self.is_open:
             self.ask_leave(remain=self.remain)
 
-    async def wait_joined(self) -> None:
-        """Returns when the coordinator has accepted it, or when it is over."""
-        await self._joined.wait()
-
-    async def wait_left(self) -> None:
-        """Returns when it is over."""
-        await self._left.wait()
-
-    async def wait_changed(self) -> None:
-        """Returns when something has changed in what is held."""
-        await self._changed.wait()
-
-    @property
-    def has_left(self) -> bool:
-        """Whether it is over."""
-        return self._left.is_set()
-
     def raise_failure(self) -> None:
         """Raises GroupFailed if the group refuses this member."""
         if self.failure is not None:
@@ -205,7 +187,7 @@ class Membership(Forkable):
                 held = self.roster.find(tenure.resource, tenure.token)
                 if tenure.active and held is not None and held.begun:
                     return tenure
-            await self._changed.wait()
+            await self.changed.wait()
 
     def resign(self, tenure: Tenure) -> None:
         """Lets another member have it."""
@@ -219,7 +201,7 @@ class Membership(Forkable):
         await (self.hooks.commit or self.commit)(tenure, offset)
 
     async def commit(self, tenure: Tenure, offset: int) -> None:
-        """Does so by itself."""
+        """The same without the owner's hook."""
         self.check_process()
         resource, held = tenure.resource, self.roster.find(tenure.resource, tenure.token)
         outcome = await self._ask_commit(tenure, offset) if held and held.current else "FENCED"
@@ -255,7 +237,7 @@ class Membership(Forkable):
                 while True:
                     while self._commands:
                         self._commands.popleft()()
-                    if self._cancelled_outside and self._left.is_set():
+                    if self._cancelled_outside and self.over.is_set():
                         return
                     await self._wait_for_commands(ours)
             except Exception as error:  # a bug: the session's decisions are no longer carried out
@@ -332,7 +314,7 @@ class Membership(Forkable):
         it.waiting_since = awake_ms()
         with anyio.CancelScope(shield=True):
             while it.predecessor is not None and it.current:
-                await self._changed.wait()
+                await self.changed.wait()
         it.waiting_since = None
         await self._assign([it])
 
@@ -422,11 +404,11 @@ class Membership(Forkable):
         self.hooks.concluded(it)
 
     def _notice(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
+        self.changed.set()
+        self.changed = anyio.Event()
 
     async def _ask_commit(self, tenure: Tenure, offset: int) -> CommitOutcome:
-        if self._left.is_set():
+        if self.over.is_set():
             return "FENCED"
         ticket = self._tickets.take(lambda: tenure.note_commit(offset))
         self.engine.post(CommitAsked(ticket.number, tenure.resource, tenure.token, offset))
@@ -496,7 +478,7 @@ class Membership(Forkable):
         for hear in self.hooks.joined:
             hear(member)
         self.was_member = True
-        self._commands.append(self._joined.set)
+        self._commands.append(self.accepted.set)
         if not self._declares:
             self._commands.append(self.settled.set)
 
@@ -518,7 +500,7 @@ class Membership(Forkable):
         self._wake_waiters()
 
     def _wake_waiters(self) -> None:
-        self._joined.set()
+        self.accepted.set()
         self.settled.set()
         self._notice()
 
@@ -532,7 +514,7 @@ class Membership(Forkable):
         for it in self.roster.everything():
             if it.tenure is not None:
                 self._stop(it.tenure)
-        self._left.set()
+        self.over.set()
         self._wake_waiters()
         self._tickets.answer_all()
 

@@ -318,7 +318,7 @@ class ConsumerGroup(Group):
             )
         self.membership.check_process()
         check_kind("what is acknowledged", delivery, Delivery)
-        if self.membership.is_open and self.membership.has_left:
+        if self.membership.is_open and self.membership.over.is_set():
             raise UsageError(
                 f"this member has left group {self.name!r}, so a message that was not acknowledged before comes again: acknowledge "
                 f"while the group runs; a longer drain_timeout_ms gives more time to"
