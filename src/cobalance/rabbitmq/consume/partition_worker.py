@@ -30,6 +30,7 @@ from cobalance.rabbitmq.consume.earlier_failures import EarlierFailures
 from cobalance.rabbitmq.consume.finish import Finish
 from cobalance.rabbitmq.consume.last_tries import warn_of_last_tries
 from cobalance.rabbitmq.consume.last_words import LastWords
+from cobalance.rabbitmq.consume.refused_replies import follow_refusal
 from cobalance.rabbitmq.consume.revocation import Revocation
 from cobalance.rabbitmq.consume.slot import Slot
 from cobalance.rabbitmq.consume.watch import Watch, watch_over
@@ -530,7 +531,7 @@ class PartitionWorker:
     def _reply(self, consumer: PartitionConsumer, delivery: Delivery, reply: Reply) -> Future[bool]:
         """Sends a reply; its request is settled once that is confirmed."""
         reply.wanted = lambda: not consumer.closed.done()
-        sent = self.partitions.reply(reply)
+        sent = self.partitions.link.replies.send(reply)
         sent.add_done_callback(lambda it: self._replied(consumer, delivery, reply, it))
         return sent
 
@@ -542,7 +543,7 @@ class PartitionWorker:
             return
         elif reply.is_refused and isinstance(error, CobalanceError):
             self.refused.add(request)
-            self.partitions.membership.start_soon(partial(self.partitions.follow_refusal, request, reply, error, self))
+            self.partitions.membership.start_soon(partial(follow_refusal, request, reply, error, self))
         else:
             self.unanswered(request, error)
 

@@ -15,7 +15,6 @@ from cobalance.rabbitmq.consume.last_tries import SentAhead
 from cobalance.rabbitmq.consume.link import Link
 from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
 from cobalance.rabbitmq.consume.queue_warnings import warn_of_loss
-from cobalance.rabbitmq.consume.refused_replies import follow_refusal
 from cobalance.rabbitmq.consume.stream_worker import StreamWorker
 from cobalance.rabbitmq.consume.streaming import Streams
 from cobalance.rabbitmq.consume.unknown_queue import UnknownQueueWorker
@@ -26,9 +25,7 @@ from cobalance.threads.worker_threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from concurrent.futures import Future
 
-    from cobalance.errors import CobalanceError
     from cobalance.group.assignment import Assignment
     from cobalance.group.membership import Membership
     from cobalance.group.tenure import Tenure
@@ -46,7 +43,6 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.model.stream_settings import StreamSettings
     from cobalance.rabbitmq.partition.delivery import Delivery
     from cobalance.rabbitmq.partition.partition import PartitionEvent
-    from cobalance.rabbitmq.partition.replies import Reply
     from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 log = logging.getLogger("cobalance.rabbitmq")
@@ -244,13 +240,3 @@ class Partitions:
         if found is not None:
             log.warning("group %s: queue %s was declared anew, and is consumed as it is now", self.name, queue.name)
         return found
-
-    def reply(self, reply: Reply) -> Future[bool]:
-        """Sends a reply; the result is whether there was a queue for it, once confirmed. Any thread."""
-        return self.link.replies.send(reply)
-
-    async def follow_refusal(
-        self, request: Delivery, reply: Reply, error: CobalanceError, worker: PartitionWorker
-    ) -> None:
-        """RabbitMQ has refused a reply: its request has failed."""
-        await follow_refusal(request, reply, error, worker, policy=self.policy, send=self.reply)

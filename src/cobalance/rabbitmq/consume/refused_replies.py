@@ -18,35 +18,24 @@ from cobalance.rabbitmq.consume.parcels import Parcel
 from cobalance.threads.wakeup import result_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cobalance.rabbitmq.consume.failure_policy import FailurePolicy
     from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
     from cobalance.rabbitmq.partition.delivery import Delivery
     from cobalance.rabbitmq.partition.replies import Reply
 
 
-async def follow_refusal(
-    request: Delivery,
-    reply: Reply,
-    error: CobalanceError,
-    worker: PartitionWorker,
-    *,
-    policy: FailurePolicy,
-    send: Callable[[Reply], Future[bool]],
-) -> None:
+async def follow_refusal(request: Delivery, reply: Reply, error: CobalanceError, worker: PartitionWorker) -> None:
     """Sends the reply again as often as a failed message is tried again; then applies ``on_error``.
 
     The request was left by its handler, and is settled here.
     """
-    parcel = Parcel((request,))
+    parcel, policy = Parcel((request,)), worker.partitions.policy
     while (pause_ms := await policy.pause_before(parcel, error, worker, lasts=reply.is_unfit)) is not None:
         if not await worker.rest_beside(pause_ms):
             worker.keep(request)
             return
         reply = attrs.evolve(reply, sent=Future())
         try:
-            routed = await result_of(send(reply))
+            routed = await result_of(worker.partitions.link.replies.send(reply))
         except CobalanceError as failure:
             error = failure
             if not reply.is_refused:
