@@ -68,7 +68,7 @@ class Hooks:
     """What becomes of a tenure."""
     concluded: Callable[[Assignment], None] = lambda _: None
     """Nothing of it is left. On the event loop."""
-    commit: Callable[[Tenure, int], Awaitable[None]] | None = None
+    commit: Callable[[Tenure, int], Coroutine[Any, Any, None]] | None = None
     """Stores an offset, by :meth:`Membership.commit` after all. On the event loop."""
     in_flight: Callable[[], str] = lambda: written(None)
     """What is in flight, if known. On the thread that calls the coordinator."""
@@ -196,9 +196,9 @@ class Membership(Forkable):
             held.resigned = True
             tenure.ask_back()
 
-    async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
+    def commit_tenure(self, tenure: Tenure, offset: int) -> Coroutine[Any, Any, None]:
         """Stores an offset under this tenure's token; see :meth:`Tenure.commit`."""
-        await (self.hooks.commit or self.commit)(tenure, offset)
+        return (self.hooks.commit or self.commit)(tenure, offset)
 
     async def commit(self, tenure: Tenure, offset: int) -> None:
         """The same without the owner's hook."""

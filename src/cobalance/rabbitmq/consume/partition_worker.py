@@ -40,7 +40,7 @@ from cobalance.rabbitmq.wire.failures import channel_lost
 from cobalance.threads.wakeup import Wakeup, result_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from concurrent.futures import Future
 
     from cobalance.group.tenure import Tenure
@@ -353,9 +353,9 @@ class PartitionWorker:
             consumer.give_back(len(deliveries) - finished)
         return False
 
-    async def _work_in_order(self, deliveries: list[Delivery]) -> int:
+    def _work_in_order(self, deliveries: list[Delivery]) -> Awaitable[int]:
         """Returns how many are done with."""
-        return await self.partitions.handle(deliveries, self)
+        return self.partitions.handle(deliveries, self)
 
     @property
     def _may_begin_later(self) -> bool:

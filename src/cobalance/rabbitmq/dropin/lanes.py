@@ -28,7 +28,7 @@ from cobalance.threads.gate import Promise
 from cobalance.threads.wakeup import end_of, insist, result_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from cobalance.group.tenure import Tenure
     from cobalance.rabbitmq.consume.metering import Status
@@ -62,8 +62,8 @@ class LaneWorker(PartitionWorker):
                 for call in calls:
                     await insist(partial(end_of, call), scope)
 
-    async def _work_in_order(self, deliveries: list[Delivery]) -> int:
-        return await self._lanes.work(self, deliveries)
+    def _work_in_order(self, deliveries: list[Delivery]) -> Awaitable[int]:
+        return self._lanes.work(self, deliveries)
 
     def begin(self) -> bool:
         """Returns whether the next callback may be called; called before each."""
