@@ -137,7 +137,7 @@ async def test_a_block_begins_once_on_assigned_has_returned(url: str) -> None:
             await group.wait_held("role")
             await group.membership.confirm_held()
             may_return.set()
-    assert story == ["on_assigned returns", "leads"]
+    assert story[:2] == ["on_assigned returns", "leads"]  # the role that the block has left may be assigned again
 
 
 def test_a_block_in_a_thread_may_outlast_the_membership(url: str) -> None:
