@@ -224,12 +224,12 @@ only entries with a later time than those are new.
 """
 
 SAMPLED = 100
-"""Of the older ids, one in so many is remembered: by these a snapshot is told from a group that was made anew."""
+"""Of the older ids, one in so many is remembered: by these a snapshot is told from a group that was created again."""
 
 
 class JournalFollower:
     """Reads a journal on and on, each entry once. The ids of entries, by which one reads on, begin with Redis's time: they are lower
-    than what was read before where the group was made anew, or lost its newest entries, on a server whose clock is behind.
+    than what was read before where the group was created again, or lost its newest entries, on a server whose clock is behind.
     """
 
     def __init__(self, journal: Journal, after: str = BEGINNING) -> None:

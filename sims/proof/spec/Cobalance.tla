@@ -160,7 +160,7 @@ HearWithLease(m, believed) ==
 
 Hear(m) == HearWithLease(m, answer[m].lease)
 
-(* The group has given up on this member, or has let it go: it holds nothing, and joins anew unless it was leaving. *)
+(* The group has given up on this member, or has let it go: it holds nothing, and joins again unless it was leaving. *)
 Lose(m) ==
     /\ Reaches(m) /\ m \in known /\ standing[m] = "none" /\ process[m] \in {"in", "leaving"}
     /\ process' = [process EXCEPT ![m] = IF @ = "leaving" THEN "out" ELSE "joining"]

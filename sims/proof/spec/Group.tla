@@ -26,7 +26,7 @@ VARIABLES
     backup,      \* what a lagging replica, or yesterday's backup, would bring back
     (* What no loss of data undoes. *)
     issued,      \* the highest token of each resource: Redis's clock is above it
-    names,       \* of each member: what its code names, as it has declared last; joining, it declares anew
+    names,       \* of each member: what its code names, as it has declared last; joining, it declares again
     (* What each process knows. *)
     process,     \* "out", "joining", "in" or "leaving"
     health,      \* "well", "frozen" (executes nothing) or "cut" (cannot reach Redis)

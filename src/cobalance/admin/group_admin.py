@@ -389,7 +389,7 @@ class GroupAdmin:
         if all_halted:  # for whatever reason: a member may look at once, and this is not refused
             self._try_to_remember(group, wanted)
         done = _when_left(coordinator, lambda: coordinator.reset_offsets(wanted), on_waiting)
-        if not all_halted:  # only now: what is refused must not hide that a stream was made anew
+        if not all_halted:  # only now: what is refused must not hide that a stream was created again
             self._try_to_remember(group, wanted)
         return done
 
@@ -431,7 +431,7 @@ class GroupAdmin:
             self._remember(group, streams)
         except CobalanceError as error:
             log.warning(
-                "group %s: RabbitMQ is not told that the offsets of %s are meant, so those made anew are halted again. Give its "
+                "group %s: RabbitMQ is not told that the offsets of %s are meant, so those created again are halted again. Give its "
                 "address, and resume them then (cobalance group resume --amqp-url): %s",
                 *(group, ", ".join(streams), error),
             )

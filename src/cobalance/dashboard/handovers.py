@@ -181,7 +181,7 @@ class Handovers:
             self._note_order(entry)
 
     def _note_order(self, entry: JournalEntry) -> None:
-        """What somebody changed after which nothing is dealt anew: settings, or offsets, however many."""
+        """What somebody changed after which nothing is assigned again: settings, or offsets, however many."""
         last = self.happenings[-1] if self.happenings else None
         what = _capital(ordered(entry))
         if last is not None and (last.kind, last.what) == (entry.kind, what) and entry.kind == "reset":

@@ -33,7 +33,7 @@ class _Words:
 
 def timeline(past: Handovers, from_ms: int, to_ms: int, after_seq: int = 0) -> dict[str, Any]:
     """The spans between two moments, in group time; with `after_seq` only those that have changed since that entry, or
-    all if the group was made anew since. Call it with the lock of `past`.
+    all if the group was created again since. Call it with the lock of `past`.
     """
     after_seq = after_seq if after_seq <= past.seq else 0
     found = [

@@ -27,7 +27,7 @@ WITHIN_MS = 20_000
 
 OnUnknown = Callable[[str], object]
 
-ENDS_BEFORE = "ends before its committed offset: it was deleted and made anew, or RabbitMQ lost its end"
+ENDS_BEFORE = "ends before its committed offset: it was deleted and created again, or RabbitMQ lost its end"
 
 
 def ends_before(committed: int | None, offset: int | None) -> bool:

@@ -24,7 +24,7 @@ Nor do more than were wanted or there, as while a deploy replaces them; until th
 count, there is no answer, since they may also have been started by hand. Both times begin again whenever the number of
 members changes, so that what a change brings is seen before the next one, and a deploy is no reason for anything; and
 when nobody has looked, or the lag or what got done was not known, for a minute, in which anything may have been needed.
-What is unknown for less than that is no break. A clock that was set back by more begins everything anew but what members
+What is unknown for less than that is no break. A clock that was set back by more begins everything again but what members
 are known to be able to do.
 
 More are never called for than there are partitions, nor than partitions that have work, which is all that more members

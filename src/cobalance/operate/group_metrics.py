@@ -221,13 +221,15 @@ def _by_topic(group: GroupDescription) -> dict[str, list[ResourceDescription]]:
 
 
 def _journal_families(groups: Sequence[Observed]) -> Iterator[Metric]:
-    rebalances = _counter("rebalances", "Changes after which partitions were dealt anew.", "reason")
+    rebalances = _counter("rebalances", "Changes after which partitions were assigned again.", "reason")
     handovers = _counter("handovers", "Ends of a holder's time with a partition, and revocations cancelled.", "outcome")
     fenced = _counter("fenced", "Calls that were refused, since another member holds the partition.", "verb")
     duration = HistogramMetricFamily(
         "cobalance_handover_duration_seconds", "From a revocation to its end.", labels=["group"]
     )
-    last = _gauge("last_rebalance_timestamp_seconds", "When partitions were last dealt anew; missing before the first.")
+    last = _gauge(
+        "last_rebalance_timestamp_seconds", "When partitions were last assigned again; missing before the first."
+    )
     for name, tally in ((it.snapshot.name, it.tally) for it in groups):
         for family, counts, values in (
             (rebalances, tally.rebalances, REASONS),

@@ -28,7 +28,7 @@ CAUSES = frozenset(
         "recovered",
     }
 )
-"""Kinds of entries after which resources are dealt anew."""
+"""Kinds of entries after which resources are assigned again."""
 
 
 TRIED_AGAIN = "tried again"
@@ -43,7 +43,7 @@ MOST_CHANGES = 1_000
 
 @attrs.define
 class Change:
-    """A change after which resources were dealt anew, and how many tenures began between it and the next."""
+    """A change after which resources were assigned again, and how many tenures began between it and the next."""
 
     entry: JournalEntry
     moves: int = 0
@@ -134,7 +134,7 @@ class Account:
 
     @property
     def last_change(self) -> JournalEntry | None:
-        """The last one after which resources were dealt anew."""
+        """The last one after which resources were assigned again."""
         return self.changes[-1].entry if self.changes else None
 
     def last_changes(self, gather_ms: int) -> list[Change]:

@@ -21,7 +21,7 @@ REBALANCES = {
     "removing": "resources",
     "barrier": "eager",
 }
-"""Kind of entry → why the group was dealt anew; and "grace", when a process did not come back for its place; and
+"""Kind of entry → why the group was assigned again; and "grace", when a process did not come back for its place; and
 "data_loss", see :class:`Losses`.
 """
 

@@ -81,7 +81,7 @@ class Wording:
         return f"to even out the shares after {self.cause(moves.revoked_after)}"
 
     def cause(self, entry: JournalEntry | None) -> str:
-        """A change of the group, after which resources are dealt anew."""
+        """A change of the group, after which resources are assigned again."""
         if entry is None:
             return "something that the journal does not reach back to"
         who = self.who(entry.member)

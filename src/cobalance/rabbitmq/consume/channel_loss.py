@@ -5,7 +5,7 @@ error; ``ConsumerGroup.read_again`` whether a queue with other arguments can be 
 channel, consumer or           subscribe again in the same tenure once the old handler has returned; at growing
 connection lost (any other     intervals if that brings no message
 406, ``consumer_timeout``)
-queue declared anew with       consume it as it is now; the worker has read it again, and asks for no verdict
+queue declared again with       consume it as it is now; the worker has read it again, and asks for no verdict
 other arguments, and it can
 be worked like that
 queue deleted after it         give the partition up, so that the journal records why ("queue_missing"); the next

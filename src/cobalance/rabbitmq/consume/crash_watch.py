@@ -4,7 +4,7 @@ RabbitMQ has closed its connection, which says nothing about its process. If tha
 connections to Redis as well, a few milliseconds earlier or later; if it lives, it tells the coordinator at once that it
 has lost this connection. So the coordinator is asked to look at it several times in a row (``lua/suspect.lua``). Each
 look asks the member to call, if it listens. Its session ends at the last look of a row in which it did not listen, and
-did not call. Any sign of life begins the row anew, after a longer pause, a few times.
+did not call. Any sign of life begins the row again, after a longer pause, a few times.
 
 Of many members a few are looked at in turn, and the others wait: the looks at each would follow each other too slowly.
 

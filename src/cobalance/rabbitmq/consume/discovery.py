@@ -74,7 +74,7 @@ class Discovery:
             looked_as, due_ms = None, 0
             while True:
                 head = self._head()
-                # Under another id it has joined anew: the group may have lost the list, and nobody else declares it.
+                # Under another id it has rejoined: the group may have lost the list, and nobody else declares it.
                 if head is not None and (head != looked_as or due_ms <= 0):
                     due_ms = await in_thread(self._look)
                 looked_as = head

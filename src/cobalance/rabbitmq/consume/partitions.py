@@ -238,5 +238,5 @@ class Partitions:
             return None
         found = await in_thread(lambda: self.queues.read_again(queue))
         if found is not None:
-            log.warning("group %s: queue %s was declared anew, and is consumed as it is now", self.name, queue.name)
+            log.warning("group %s: queue %s was declared again, and is consumed as it is now", self.name, queue.name)
         return found

@@ -169,7 +169,7 @@ class StreamWorker(PartitionWorker):
         with suppress(CobalanceError, AMQPError):
             await self.partitions.read_again(self.queue)  # for its next tenure
         return QueueMismatch(
-            f"Queue {self.queue.name!r} is no stream any more: it was deleted and made anew with another type. It can be consumed as it is, by "
+            f"Queue {self.queue.name!r} is no stream any more: it was deleted and created again with another type. It can be consumed as it is, by "
             "programs that name it; a Topic or a Queue has to describe it."
         )
 

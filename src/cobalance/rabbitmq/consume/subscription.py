@@ -89,7 +89,7 @@ class Subscription:
             self._fixed += topic.queue_names
         else:
             self._layouts.append(LayoutSource(topic, self._amqp_url, self._is_there))
-            # Each member declares these queues at first: those of a topic made anew with another size are another list.
+            # Each member declares these queues at first: those of a topic created again with another size are another list.
             self._words.append(f"topic {topic.name} {topic.routing_key(0)}")
         return topic.queues
 

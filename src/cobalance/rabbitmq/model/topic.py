@@ -158,7 +158,7 @@ class Topic:
     def routing_key(self, partition: int) -> str:
         """Returns the routing key for a partition: ``3/12``, or ``v2.3/12`` once the topic was grown.
 
-        It names the size, so that it leads nowhere in a topic by this name that was made anew with another one.
+        It names the size, so that it leads nowhere in a topic by this name that was created again with another one.
         """
         return f"{self._number(partition)}/{self.partitions}"
 

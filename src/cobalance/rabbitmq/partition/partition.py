@@ -375,7 +375,7 @@ class PartitionConsumer:
     @contained
     def _stands_still(self, ready: int) -> None:
         messages = counted(ready, "message is", "messages are")
-        words = f"RabbitMQ sends nothing, though {messages} ready; was the queue deleted and made anew at once?"
+        words = f"RabbitMQ sends nothing, though {messages} ready; was the queue deleted and created again at once?"
         self._handle(self._core.give_up, channel_lost(self.queue.name, words))
 
     def broken(self, error: Exception) -> None:

@@ -1,6 +1,6 @@
 """Notices a quorum queue that stands still: it has messages ready for a consumer that has none, and sends nothing.
 
-RabbitMQ (3.10 at least) cancels the consumers of a queue that is deleted; but if a quorum queue is made anew within
+RabbitMQ (3.10 at least) cancels the consumers of a queue that is deleted; but if a quorum queue is created again within
 milliseconds, it may let them be. The new queue counts them as its own and the first messages, up to the prefetch, as
 sent to them, but they never arrive, nor does anything else. Only another channel helps.
 """

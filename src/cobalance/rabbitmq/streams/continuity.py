@@ -332,11 +332,11 @@ def _gone(stream: str, after: int, first: int) -> OffsetUnknown:
 
 
 def _shorter(stream: str, after: int) -> OffsetUnknown:
-    return _other(f"ends before offset {after}", stream, "it was deleted and made anew, or RabbitMQ lost its end")
+    return _other(f"ends before offset {after}", stream, "it was deleted and created again, or RabbitMQ lost its end")
 
 
 def _replaced(stream: str, after: int) -> OffsetUnknown:
-    return _other(f"has older messages, but none at offset {after}", stream, "it was deleted and made anew")
+    return _other(f"has older messages, but none at offset {after}", stream, "it was deleted and created again")
 
 
 def _other(what: str, stream: str, why: str) -> OffsetUnknown:

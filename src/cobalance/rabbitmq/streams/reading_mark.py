@@ -92,8 +92,8 @@ def mark_name(group: str, stream: str, key_prefix: str = DEFAULT_PREFIX) -> str:
 def unmarked(group: str, stream: str) -> OffsetUnknown:
     """The error that a stream is not the one that was read."""
     return OffsetUnknown(
-        f"An offset of stream {stream!r} is known, but RabbitMQ does not know that this group has read it: the stream was deleted and made "
-        f"anew. Say where to begin, e.g. cobalance group reset-offsets {group} --resource {stream} --to-earliest --execute, which resumes it. "
+        f"An offset of stream {stream!r} is known, but RabbitMQ does not know that this group has read it: the stream was deleted and "
+        f"created again. Say where to begin, e.g. cobalance group reset-offsets {group} --resource {stream} --to-earliest --execute, which resumes it. "
         f"If the offset was set by hand, and is meant for this stream: cobalance group resume {group} {stream}. Both need --amqp-url."
     )
 

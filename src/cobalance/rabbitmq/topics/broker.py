@@ -40,7 +40,7 @@ LAYOUT_ARGUMENT = "x-cobalance-layout"
 """Marks an exchange, in addition, as the marker of a layout."""
 
 CORRECT = "Correct the number where a program states it, and restart one that states none"
-"""The latter has found a topic that was made anew since."""
+"""The latter has found a topic that was created again since."""
 
 
 def create_topic(url: str, topic: Topic, *, group: str | None = None) -> Topic:
@@ -146,7 +146,7 @@ def open_layout(admin: Admin, topic: Topic) -> None:
 
 def current_layout(admin: Admin, topic: Topic, *, restores: bool = False) -> Topic:
     """Returns the newest open layout with its actual number of partitions; the topic itself unless it has been grown, or
-    was made anew since it had that layout.
+    was created again since it had that layout.
 
     So a program can keep stating the number of partitions that the topic was created with. Raises QueueMissing if some
     are missing in a topic that was grown, unless the caller `restores` them.
@@ -187,7 +187,7 @@ def _refuse_other_size(admin: Admin, topic: Topic) -> None:
     if is_set(admin, topic):
         raise TopicMismatch(
             f"The queue set {topic.name!r} at {admin.place} has {counted(size, 'partition')}, not {topic.partitions}. It has what was published to its "
-            f"topic before that was deleted and created anew. Delete it, then create it again: cobalance topic delete {topic.name}"
+            f"topic before that was deleted and created again. Delete it, then create it again: cobalance topic delete {topic.name}"
         )
     raise TopicMismatch(
         f"Topic {topic.name!r} at {admin.place} has {counted(size, 'partition')}, not {topic.partitions}. {CORRECT}; "
@@ -325,7 +325,7 @@ def topic_again(admin: Admin, asked_for: Topic | str, known: Topic) -> Topic:
     """
     try:
         return current_layout(admin, known)
-    except TopicMismatch:  # it was made anew
+    except TopicMismatch:  # it was created again
         return _find(admin, asked_for) if isinstance(asked_for, str) else current_layout(admin, asked_for)
 
 

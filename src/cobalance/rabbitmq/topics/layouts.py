@@ -163,7 +163,7 @@ class LayoutSource:
                 names = [f"{layout.prefix}-{partition}" for partition in own_numbers(admin, layout)]
             states = {name: admin.state(name) for name in names}
             found.append({name: state for name, state in states.items() if state is not None})
-            if None not in states.values():  # otherwise some were deleted: they are counted anew
+            if None not in states.values():  # otherwise some were deleted: they are counted again
                 self._old_names[number] = names
         return found
 

@@ -38,7 +38,7 @@ def require_bound(admin: Admin, topic: Topic) -> None:
     if is_set(admin, topic) and not admin.has_exchange(bound_marker(attrs.evolve(topic, layout=1))):
         name, group = set_of(topic.name) or ("", "")
         raise TopicMissing(
-            f"The queues that group {group!r} has of topic {name!r} at {admin.place} are not bound to it: the topic was deleted and created anew "
+            f"The queues that group {group!r} has of topic {name!r} at {admin.place} are not bound to it: the topic was deleted and created again "
             "since, or they were made by an earlier version, or not completely. Make them whole, so that they get what is published from then "
             f"on: {creation(topic.name)}"
         )

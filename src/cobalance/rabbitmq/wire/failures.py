@@ -233,7 +233,7 @@ def topic_in_place_of_queue(topic: Topic) -> QueueMissing:
 def queue_mismatch(queue: str, text: str) -> QueueMismatch:
     return QueueMismatch(
         f"Queue {queue!r} exists with other arguments than expected: {text.removeprefix('PRECONDITION_FAILED - ')}. Either describe "
-        "it as it is, or drain and delete it and create it anew; RabbitMQ cannot change a queue's arguments."
+        "it as it is, or drain and delete it and create it again; RabbitMQ cannot change a queue's arguments."
     )
 
 

@@ -76,7 +76,7 @@ const DECISIONS = {
 // What was stored of the last tuning, in sentences.
 function decided(it) {
   if (it === null) return ["No recommendation is stored. The last of these commands stores one."];
-  if (it.problem !== undefined) return [`The recommendation that is stored is unknown. ${it.problem} The last of these commands stores it anew.`];
+  if (it.problem !== undefined) return [`The recommendation that is stored is unknown. ${it.problem} The last of these commands stores it again.`];
   const from = it.from_ms === null ? "not from this group's journal" : `from this group's journal, ${moment(it.from_ms)} to ${moment(it.to_ms)}`;
   return [`${DECISIONS[it.decision]}: stored ${moment(it.at_ms)}, computed ${from}.`, ...it.sentences, ...(it.since ? [it.since] : [])];
 }
