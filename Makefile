@@ -31,7 +31,7 @@ unit: .venv/.up-to-date ## the quick tests, without servers
 test: .venv/.up-to-date ## the tests, with servers of their own
 	$(PYTHON) -m pytest $(SPREAD) $(ARGS)
 
-# More of what `make test` looks at: trio, other Luas, more examples, seeds and stories.
+# More of what `make test` looks at: trio, other Luas, quorum queues, more examples, seeds and stories; and RabbitMQ beside memory://.
 thorough: .venv/.up-to-date ## the long forms of quick tests, which CI runs, too
 	$(PYTHON) -m pytest $(SPREAD) -m '(thorough or in_process) and not campaign' $(ARGS)
 
@@ -116,9 +116,9 @@ fresh: ## the README's commands in the root of a bare Debian
 # RabbitMQ 4, as Debian 12 and 13 have them.
 test-servers: ## the tests on each Redis and RabbitMQ that Debian has
 	code=0; \
-	RELEASE=bookworm .ci/fresh "make test" || code=1; \
-	RELEASE=trixie .ci/fresh "make test" || code=1; \
-	RELEASE=trixie WITH=valkey-server .ci/fresh "make test" || code=1; \
+	RELEASE=bookworm .ci/fresh "make thorough" "make test" || code=1; \
+	RELEASE=trixie .ci/fresh "make thorough" "make test" || code=1; \
+	RELEASE=trixie WITH=valkey-server .ci/fresh "make thorough" "make test" || code=1; \
 	exit $$code
 
 .venv/.up-to-date: pyproject.toml requirements-dev.lock .ci/venv

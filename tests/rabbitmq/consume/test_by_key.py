@@ -37,7 +37,7 @@ SOON = Retries(1_000, first_ms=20, last_ms=20)
 LATE = Retries(9, first_ms=600_000, last_ms=600_000)
 
 
-@pytest.fixture(params=["classic", "quorum"])
+@pytest.fixture(params=["classic", pytest.param("quorum", marks=pytest.mark.thorough)])
 def topic(request: pytest.FixtureRequest, amqp_url: str) -> Iterator[Topic]:
     """One partition, for each kind of queue."""
     with new_topic(amqp_url, 1, request.param) as it:

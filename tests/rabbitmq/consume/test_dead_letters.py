@@ -49,7 +49,7 @@ ONCE = Retries(1, first_ms=5)
 OPTIONS: dict[str, Any] = {"retries": ONCE, "on_error": "dead_letter"}
 
 
-@pytest.fixture(params=["classic", "quorum"])
+@pytest.fixture(params=["classic", pytest.param("quorum", marks=pytest.mark.thorough)])
 def topic(request: pytest.FixtureRequest, amqp_url: str) -> Iterator[Topic]:
     """Two partitions, for each kind of queue that dead-letters."""
     with new_topic(amqp_url, 2, request.param) as it:

@@ -1,4 +1,4 @@
-"""Each test here runs on ``memory://`` and on the RabbitMQ that the tests use: both must be observed to do the same."""
+"""Each test here runs on ``memory://`` and, by `make thorough`, on RabbitMQ: both must be observed to do the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.rabbitmq.memory.clients import Place
 from cobalance.rabbitmq.wire.address import single_urls
 
 
-@pytest.fixture(params=["memory", "rabbitmq"])
+@pytest.fixture(params=["memory", pytest.param("rabbitmq", marks=pytest.mark.thorough)])
 def any_url(request: pytest.FixtureRequest) -> str:
     """An AMQP URL."""
     return f"memory://{unique('m')}" if request.param == "memory" else str(request.getfixturevalue("amqp_url"))

@@ -49,7 +49,10 @@ def broker(amqp_url: str) -> Iterator[BlockingChannel]:
     connection.close()
 
 
-@pytest.fixture(params=[CLASSIC, QUORUM, LIMITED], ids=["classic", "quorum", "quorum with a limit"])
+@pytest.fixture(
+    params=[CLASSIC, QUORUM, pytest.param(LIMITED, marks=pytest.mark.thorough)],
+    ids=["classic", "quorum", "quorum with a limit"],
+)
 def guarded(request: pytest.FixtureRequest, broker: BlockingChannel) -> Iterator[Queue]:
     """A new queue of each kind that has a guard."""
     declare(broker, request.param)

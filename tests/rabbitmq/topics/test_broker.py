@@ -63,7 +63,7 @@ def channel(url: str) -> Iterator[BlockingChannel]:
         connection.close()
 
 
-@pytest.fixture(params=["classic", "quorum"])
+@pytest.fixture(params=["classic", pytest.param("quorum", marks=pytest.mark.thorough)])
 def topic(request: pytest.FixtureRequest, amqp_url: str) -> Iterator[Topic]:
     """A topic that exists for one test."""
     made = Topic(f"broker.{request.param}", 3, request.param, delivery_limit=7 if request.param == "quorum" else None)

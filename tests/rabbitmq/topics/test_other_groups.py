@@ -27,7 +27,7 @@ DAY_S = 86_400
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["classic", "quorum"])
+@pytest.fixture(params=["classic", pytest.param("quorum", marks=pytest.mark.thorough)])
 def topic(request: pytest.FixtureRequest, amqp_url: str) -> Iterator[Topic]:
     """Two partitions, of queues whose messages go to one consumer each."""
     with new_topic(amqp_url, 2, request.param) as made:
