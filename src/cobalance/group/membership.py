@@ -82,11 +82,11 @@ class Membership(Forkable):
     _wakeup: Wakeup
     _loop_watch: LoopWatch
     accepted: anyio.Event
-    """The coordinator has accepted it; or it has failed, or is over."""
+    """Set when the coordinator has accepted it, or it has failed."""
     settled: anyio.Event
-    """So has it the resource list."""
+    """Set when its resource list was accepted, too, or it has failed."""
     over: anyio.Event
-    """Nothing is held any more."""
+    """Set when nothing is held any more."""
     changed: anyio.Event
     """Set, and replaced by another one, whenever something changes in what is held."""
 
