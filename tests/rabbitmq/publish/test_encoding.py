@@ -51,13 +51,12 @@ def test_headers_that_amqp_cannot_hold(headers: Any, complaint: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["CC", "BCC"])
-@pytest.mark.parametrize("value", [5, "x", None, [5], {"a": "b"}, ["a", b"b"]], ids=repr)
+@pytest.mark.parametrize("value", [5, None, [], ["audit"]], ids=repr)
 def test_headers_that_rabbitmq_reads_itself(name: str, value: Any) -> None:
-    """It would close the channel, and whatever is under way there would be lost or in doubt; other lists it ignores."""
-    with pytest.raises(UsageError, match=rf"headers\['{name}'\] are an object of type .*: RabbitMQ sends copies"):
+    """A copy that has a queue would hide that the message has none, as after the growth of its topic."""
+    with pytest.raises(UsageError, match=f"the headers have '{name}': RabbitMQ sends copies"):
         encode_properties(BasicProperties(), {name: value})
-    kept = {name: ["1", "2"], "cc": 5}
-    assert decoded(encode_properties(BasicProperties(), kept)).headers == kept
+    assert decoded(encode_properties(BasicProperties(), {name.lower(): value})).headers == {name.lower(): value}
 
 
 def test_a_value_is_not_shown() -> None:

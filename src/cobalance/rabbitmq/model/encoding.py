@@ -77,7 +77,10 @@ def encode_properties(properties: BasicProperties, headers: Mapping[str, Any] | 
     properties.headers = dict(headers) if headers else None
     for name in _COPIES:
         if headers and name in headers:
-            _check_copies(name, headers[name])
+            raise UsageError(
+                f"the headers have {name!r}: RabbitMQ sends copies to the routing keys there, and confirms the message if only a copy has a "
+                "queue. Publish each copy by itself, or use another name"
+            )
     try:
         encoded = Encoded(properties)
     except Exception:
@@ -111,15 +114,6 @@ def _can_encode(properties: BasicProperties) -> bool:
     except Exception:  # noqa: BLE001 -- see above
         return False
     return True
-
-
-def _check_copies(name: str, keys: object) -> None:
-    """RabbitMQ sends a copy to each of these routing keys, so it reads them itself."""
-    if not isinstance(keys, list) or not all(isinstance(it, str) for it in keys):
-        raise UsageError(
-            f"the headers[{name!r}] are an object of type {type(keys).__name__}: RabbitMQ sends copies to the routing keys there, so give "
-            "a list of texts, or use another name"
-        )
 
 
 def encode_body(body: Body) -> bytes:

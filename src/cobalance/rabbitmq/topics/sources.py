@@ -31,7 +31,7 @@ class BoundQueues:
     """The queues bound to an exchange, such as a consistent-hash or a modulus-hash one.
 
     A queue that is unbound is consumed until it is empty, then given up. The exchange decides where a key's messages go
-    while bindings change, so their order is not kept (`grow_topic` keeps it).
+    while bindings change, so their order is not kept. A :class:`Topic` keeps it when it is grown.
     """
 
     exchange: str
