@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
 from typing import Any
 
 import anyio
@@ -295,6 +296,22 @@ def test_an_exception_in_work_ends_the_membership_and_is_raised(make: Callable[.
 
     with pytest.raises(LookupError, match="a handler's own"), make(work=work) as a:
         a.wait_left(timeout=WITHIN_S)
+
+
+def test_a_cancelled_future_in_work_is_raised_by_stop(make: Callable[..., BlockingGroup]) -> None:
+    """It is the program's, and no sign that the event loop has ended."""
+
+    def work(_: BlockingTenure) -> None:
+        future: Future[None] = Future()
+        future.cancel()
+        future.result()
+
+    group = make(work=work)
+    group.start()
+    group.wait_left(timeout=WITHIN_S)
+    with pytest.raises(CancelledError):
+        group.stop()
+    assert isinstance(group.failed, CancelledError)
 
 
 def test_an_exception_in_the_body_drains_and_propagates(make: Callable[..., BlockingGroup]) -> None:

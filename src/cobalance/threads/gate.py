@@ -74,7 +74,8 @@ class Promise(Generic[T]):
         self._gate = Gate()
         self._result: Any = None
         self._error: BaseException | None = None
-        self._is_set = False
+        self.is_set = False
+        """Whether there is a result, or an exception."""
         self._callbacks: list[Callable[[Promise[T]], object]] = []
 
     def done(self) -> bool:
@@ -82,11 +83,11 @@ class Promise(Generic[T]):
         return self._gate.is_open
 
     def set_result(self, result: T) -> None:
-        self._result, self._is_set = result, True
+        self._result, self.is_set = result, True
         self.cancel()
 
     def set_exception(self, error: BaseException) -> None:
-        self._error, self._is_set = error, True
+        self._error, self.is_set = error, True
         self.cancel()
 
     def cancel(self) -> None:
@@ -118,7 +119,7 @@ class Promise(Generic[T]):
     def exception(self) -> BaseException | None:
         """The exception instead, or None if there is a result."""
         self._gate.wait()
-        if not self._is_set:
+        if not self.is_set:
             raise CancelledError
         return self._error
 

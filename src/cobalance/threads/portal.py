@@ -75,6 +75,8 @@ class EventLoopThread:
             self._loop.post(call)
             return call.result()
         except CancelledError:
+            if call.is_set:  # it is the function's
+                raise
             self._loop.over.wait()
         except BaseException:
             if not call.done():
