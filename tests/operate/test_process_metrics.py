@@ -8,11 +8,11 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 from tests.consumers import Place, new_topic, place, until
 from tests.streams import cut
 
-from cobalance import Batch, BlockingConsumerGroup, ConsumerGroup, Delivery, Group, Retries, Topic
+from cobalance import Batch, BlockingConsumerGroup, ConsumerGroup, Delivery, Group, Retries, Tenure, Topic
 from cobalance.errors import UsageError
 from cobalance.operate import ProcessMetrics, process_metrics
 
@@ -230,6 +230,33 @@ async def test_other_groups_are_added(registry: CollectorRegistry) -> None:
         await group.wait_held("a", "b")
         assert registry.get_sample_value("cobalance_assigned_partitions", own) == 2
     assert registry.get_sample_value("cobalance_assigned_partitions", own) == 0
+
+
+async def test_the_next_group_of_a_name_stands_for_the_one_that_has_ended(registry: CollectorRegistry) -> None:
+    """A program that makes another group after a failure is one member, and has one heartbeat."""
+    metrics, own = ProcessMetrics(registry), {"group": "films"}
+
+    def heartbeat() -> float | None:
+        return registry.get_sample_value("cobalance_last_heartbeat_timestamp_seconds", own)
+
+    async def fail(_: Tenure) -> None:
+        raise ValueError("not today")
+
+    failing = Group("films", ["a"], redis_url="memory://next-of-a-name", work=fail)
+    metrics.attach(failing)
+    with pytest.raises(ValueError, match="not today"):
+        async with failing:
+            await failing.wait_left()
+    assert heartbeat() == failing.health.heard_at  # for an alert
+    group = Group("films", ["a"], redis_url="memory://next-of-a-name")
+    metrics.attach(group)
+    async with group:
+        await group.wait_held("a")
+        assert [
+            line for line in generate_latest(registry).decode().splitlines() if line.startswith("cobalance_assigned")
+        ] == ['cobalance_assigned_partitions{group="films"} 1.0']
+        assert heartbeat() == group.health.heard_at
+    assert (registry.get_sample_value("cobalance_assigned_partitions", own), heartbeat()) == (0, None)
 
 
 def test_threads_are_measured_too(here: Place, topic: Topic, registry: CollectorRegistry) -> None:

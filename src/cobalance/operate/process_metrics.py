@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from threading import Lock
 from typing import TYPE_CHECKING, Literal, get_args
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import attrs
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -20,6 +20,7 @@ from cobalance.errors import UsageError
 from cobalance.names import split_resource
 
 if TYPE_CHECKING:
+    from cobalance.group.health import Health
     from cobalance.operate.probes import Probed
     from cobalance.rabbitmq.consume.metering import Call
     from cobalance.rabbitmq.partition.delivery import Delivery
@@ -31,6 +32,8 @@ Settled = Literal["acked", "rejected", "error"]
 BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """From a look-up to the longest handler that is not considered hung, in seconds."""
 
+
+ENDED = ("left", "failed")
 
 MOST_ENDED = 100
 """So many queues are still shown that this process does not work any more: where queues come and go, they never end."""
@@ -50,7 +53,8 @@ class ProcessMetrics(Collector):
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        self._groups: WeakSet[Probed] = WeakSet()
+        self._groups: WeakKeyDictionary[Probed, None] = WeakKeyDictionary()
+        """In the order in which they were added."""
         self._lock = Lock()
         self._by_labels: dict[tuple[str, str], _Counts] = {}
         self._by_queue: dict[tuple[str, str], _Counts] = {}
@@ -63,7 +67,7 @@ class ProcessMetrics(Collector):
 
     def attach(self, group: Probed) -> None:
         """Shows what a group of any kind holds, and when it was last heard."""
-        self._groups.add(group)
+        self._groups[group] = None
 
     def begun(self, call: Call) -> None:
         """Called by the group: a handler is called."""
@@ -133,11 +137,19 @@ class ProcessMetrics(Collector):
                 in_process[counts] += len(call.deliveries)
             for labels, counts in self._by_labels.items():
                 families.add(labels, counts, in_process[counts])
-        for health in [it.health for it in list(self._groups)]:
-            families.assigned.add_metric([health.group], health.held)
-            if health.heard_at is not None:
-                families.heard.add_metric([health.group], health.heard_at)
+        for group, found in self._healths().items():
+            families.assigned.add_metric([group], sum(it.held for it in found))
+            heard = [it.heard_at for it in found if it.heard_at is not None and it.state != "left"]
+            if heard:
+                families.heard.add_metric([group], min(heard))
         yield from families
+
+    def _healths(self) -> Mapping[str, Sequence[Health]]:
+        """Group → its members here. One that has ended counts until the program has made another."""
+        found: dict[str, list[Health]] = {}
+        for health in [it.health for it in list(self._groups)]:
+            found[health.group] = [*(it for it in found.get(health.group, ()) if it.state not in ENDED), health]
+        return found
 
 
 def _labels(group: str, queue: str) -> tuple[str, str]:
