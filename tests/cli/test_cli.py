@@ -307,6 +307,14 @@ def test_a_group_that_cannot_be_read_hides_no_other(private_redis: servers.OwnRe
     assert cobalance("group", "lag", *foreign, environment=urls).code == USAGE
 
 
+def test_a_terminal_that_lacks_a_letter_fails_no_command(urls: dict[str, str]) -> None:
+    """What it cannot show is escaped."""
+    assert cobalance("group", "create", unique("größe"), environment=urls).code == OK
+    found = cobalance_process("group", "list", environment=urls | {"PYTHONIOENCODING": "ascii"})
+    assert found.code == OK
+    assert r"gr\xf6\xdfe" in found.out
+
+
 def test_history_is_the_journal(topic: str, group: str, urls: dict[str, str], folder: Path) -> None:
     """In order; only the newest entries, if requested."""
     with running(*consume(topic, group), folder=folder, environment=urls) as consumer:
