@@ -253,6 +253,38 @@ def test_what_came_back_waits_for_what_is_under_way(
         assert outcome.result(20) == Topic(topic.name, 3).partition_of("key")
 
 
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_message_that_is_never_confirmed_holds_up_a_growth_until_its_time_is_up(
+    private_rabbitmq: OwnRabbitMQ, monkeypatch: pytest.MonkeyPatch, *, wait: bool
+) -> None:
+    """Its caller knows by then that its outcome is unknown. If the old layout takes it later, it is consumed first."""
+    url = private_rabbitmq.url
+    with (
+        new_topic(url, 2, "quorum") as topic,
+        Publisher(url, topic, timeout_ms=3_000, unseen_failures="log") as publisher,
+        ThreadPoolExecutor() as pool,
+    ):
+
+        def publish(partition: int) -> int:
+            return publisher.publish(None, b"", partition=partition, wait=wait).result(20)
+
+        assert [publish(partition) for partition in range(2)] == [0, 1]  # the first one to a queue waits for its leader
+        with Leader(private_rabbitmq, topic.queue_names[0]).silent():
+            is_sent, sent = threading.Event(), Confirms.sent
+            monkeypatch.setattr(Confirms, "sent", lambda *args: (sent(*args), is_sent.set()))
+            stuck = pool.submit(publish, 0)
+            assert is_sent.wait(20)
+            publisher._timeout_ms = publisher._channel._timeout_ms = 20_000
+            grown = grow_topic(url, topic.name, 3)
+            came_back = pool.submit(publish, 1)
+            with pytest.raises(PublishFailed, match="no confirm came in time") as failure:
+                stuck.result(20)
+            assert failure.value.outcome == "unknown"
+            assert came_back.result(20) == 1
+            assert publisher.topic == grown
+            assert [publish(partition) for partition in range(3)] == [0, 1, 2]
+
+
 @pytest.mark.parametrize("missing", [[2], [0], [0, 1, 2]])
 def test_missing_queues_do_not_spread_keys_over_the_others(
     topic: Topic, amqp_url: str, missing: list[int], caplog: pytest.LogCaptureFixture

@@ -81,7 +81,7 @@ class ConfirmChannel:
         self._held: deque[UnconfirmedMessage] = deque()
         self._returned_messages = Returned()
         self._looking = False
-        self._newer: Topic | None = None  # in use once nothing is in flight
+        self._newer: Topic | None = None  # in use once all in flight is settled
         self._opening: set[Lane] = set()  # those that are not open yet, or not again
         self._timeout_ms = 30_000
         self._is_timed = False  # whether a timer will look for messages that have timed out
@@ -253,7 +253,7 @@ class ConfirmChannel:
         if message.settled:
             return None
         failure = self._why_late(message)
-        self._connection.submit(lambda: self._settle(message, failure))
+        self._connection.submit(lambda: self._give_up(message, failure))
         return failure
 
     def wait_until_quiet(self, timeout_ms: int) -> bool:
@@ -386,7 +386,7 @@ class ConfirmChannel:
             self._open_lane(lane, self._opened, self._lost)
 
     def _open_more(self) -> None:
-        """Opens the channels that a topic with more partitions needs. Nothing is in flight."""
+        """Opens the channels that a topic with more partitions needs. All in flight is settled."""
         more = [Lane() for _ in range(self._lanes_wanted() - len(self._lanes))]
         self._lanes = [*self._lanes, *more]
         self._opening.update(more)
@@ -410,12 +410,18 @@ class ConfirmChannel:
         for message in sorted(self.window.timed(), key=lambda it: it.due):
             if message.due > now:
                 self._end_late_from(message.due)
-                return
+                break
             self._settle(message, self._why_late(message))
-        self._is_timed = False
+        else:
+            self._is_timed = False
+        self._change_layout()
 
     def _end_late_from(self, due: float) -> None:
         self._connection.call_later(max(TOGETHER_MS, _ms_until(due)), self._end_late)
+
+    def _give_up(self, message: UnconfirmedMessage, failure: ServerError) -> None:
+        self._settle(message, failure)
+        self._change_layout()
 
     def _write(self, message: UnconfirmedMessage) -> None:
         if message.settled:
@@ -473,6 +479,8 @@ class ConfirmChannel:
         nacked = isinstance(frame.method, Basic.Nack)
 
         def settle(message: UnconfirmedMessage, returned: str | None) -> None:
+            if message.settled:  # its time was up; the topic may have another layout by now
+                return
             if returned is None or nacked:
                 self._returned_messages.taken(message)
                 self._settle(message, unconfirmed(message, NACKED) if nacked else None)
@@ -526,7 +534,10 @@ class ConfirmChannel:
         self._look_for_layout()  # for what has come back meanwhile from other partitions
 
     def _change_layout(self) -> None:
-        """Runs once nothing is in flight, so that returned messages are sent again after all that were accepted."""
+        """Runs once all in flight is settled, so that returned messages are sent again after all that were accepted.
+
+        What is confirmed later is in the old layout, which is consumed first.
+        """
         if self._newer is None or any(it.confirms.outstanding for it in self._lanes):
             return
         self._topic, self._newer = self._newer, None

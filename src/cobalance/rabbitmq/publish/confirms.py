@@ -78,7 +78,8 @@ class Confirms:
 
     @property
     def outstanding(self) -> bool:
-        return bool(self._open)
+        """Whether any of them is unsettled. One whose time was up is settled, though its confirm may still come."""
+        return any(not message.settled for message in self._open.values())
 
     def abandon(self) -> list[UnconfirmedMessage]:
         """Removes and returns everything unconfirmed, in order."""
