@@ -16,7 +16,7 @@ import anyio.to_thread
 import attrs
 import pika
 import pytest
-from pika.exceptions import UnroutableError
+from pika.exceptions import AMQPConnectionError, UnroutableError
 from tests.consumers import Place, bodies_in, channel, new_topic, note_looks, place, until
 from tests.faults.proxy import proxy_to
 from tests.faults.rabbitmq_servers import Leader
@@ -30,6 +30,7 @@ from cobalance.errors import (
     PublishFailed,
     QueueMismatch,
     QueueMissing,
+    ServerError,
     TopicInUse,
     TopicMismatch,
     TopicMissing,
@@ -51,9 +52,9 @@ from cobalance.rabbitmq import (
 )
 from cobalance.rabbitmq.publish import rerouting
 from cobalance.rabbitmq.publish.confirms import Confirms
-from cobalance.rabbitmq.topics import layouts
+from cobalance.rabbitmq.topics import growth, layouts
 from cobalance.rabbitmq.topics.admin import DIRECT, Admin, connected
-from cobalance.rabbitmq.topics.broker import check_topic, topic_again
+from cobalance.rabbitmq.topics.broker import check_topic, is_being_grown, topic_again
 from cobalance.rabbitmq.topics.growth import close_layout
 from cobalance.rabbitmq.topics.layouts import LayoutSource, Look
 from cobalance.rabbitmq.topics.management import unacknowledged_counts
@@ -253,6 +254,16 @@ def test_what_came_back_waits_for_what_is_under_way(
         assert outcome.result(20) == Topic(topic.name, 3).partition_of("key")
 
 
+def noting(call: Callable[..., object], is_called: threading.Event) -> Callable[..., None]:
+    """The same call, which then sets the event."""
+
+    def noted(*args: object) -> None:
+        call(*args)
+        is_called.set()
+
+    return noted
+
+
 @pytest.mark.parametrize("wait", [False, True])
 def test_a_message_that_is_never_confirmed_holds_up_a_growth_until_its_time_is_up(
     private_rabbitmq: OwnRabbitMQ, monkeypatch: pytest.MonkeyPatch, *, wait: bool
@@ -270,8 +281,8 @@ def test_a_message_that_is_never_confirmed_holds_up_a_growth_until_its_time_is_u
 
         assert [publish(partition) for partition in range(2)] == [0, 1]  # the first one to a queue waits for its leader
         with Leader(private_rabbitmq, topic.queue_names[0]).silent():
-            is_sent, sent = threading.Event(), Confirms.sent
-            monkeypatch.setattr(Confirms, "sent", lambda *args: (sent(*args), is_sent.set()))
+            is_sent = threading.Event()
+            monkeypatch.setattr(Confirms, "sent", noting(Confirms.sent, is_sent))
             stuck = pool.submit(publish, 0)
             assert is_sent.wait(20)
             publisher._timeout_ms = publisher._channel._timeout_ms = 20_000
@@ -316,6 +327,56 @@ def test_missing_queues_do_not_spread_keys_over_the_others(
         it.basic_publish(topic.name, topic.routing_key(0), b"", mandatory=True)
 
 
+@contextmanager
+def new_vhost(server: OwnRabbitMQ, *, max_queues: int) -> Iterator[str]:
+    """The URL of a virtual host that takes so many queues."""
+    name = unique("few")
+    server.control("add_vhost", name)
+    try:
+        server.control("set_permissions", "-p", name, "guest", ".*", ".*", ".*")
+        server.control("set_vhost_limits", "-p", name, f'{{"max-queues": {max_queues}}}')
+        yield server.url.replace("%2F", name)
+    finally:
+        server.control("delete_vhost", name)
+
+
+def test_a_growth_beyond_the_limit_of_queues_is_called_off(private_rabbitmq: OwnRabbitMQ) -> None:
+    """Nothing of it stays, for which publishers would wait when a partition is lost. The error has RabbitMQ's reason."""
+    with new_vhost(private_rabbitmq, max_queues=5) as url:  # two partitions, dead letters, the lock, and one more
+        topic = create_topic(url, Topic("orders", 2))
+        refusal = r"refused to create queue '{}': 406 .*queue limit.*is reached"
+        with Publisher(url, topic) as publisher:
+            with pytest.raises(ServerError, match=refusal.format("orders.v2-1")):
+                grow_topic(url, topic.name, 3)
+            assert_as_it_was(url, topic, publisher)
+            with channel(url) as it:
+                it.queue_delete(topic.queue_names[0])
+            with pytest.raises(PublishFailed, match="no queue takes routing key"):
+                publisher.publish(None, b"", partition=0)
+        with pytest.raises(ServerError, match=refusal.format("others-2")):
+            create_topic(url, Topic("others", 3, dead_letter=False))
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_growth_that_cannot_be_called_off_says_that_it_goes_on(
+    topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch, *, closes: bool
+) -> None:
+    """RabbitMQ is lost in the middle of it, or after the old layout was closed."""
+    with proxy_to(amqp_url) as proxy:
+
+        def lose(*_: object) -> None:
+            proxy.refuse()
+            proxy.reset()
+            raise AMQPConnectionError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(growth, "open_layout" if closes else "close_layout", lose)
+            with pytest.raises(Unreachable, match=f"was lost.*goes on.*topic grow {topic.name} --partitions 3") as lost:
+                grow_topic(proxy.through(amqp_url), topic.name, 3)
+        assert lost.value.outcome == "unknown"
+    assert grow_topic(amqp_url, topic.name, 3).layout == 2
+
+
 @pytest.mark.parametrize("fault", ["silent", "gone"])
 def test_a_topic_is_not_grown_onto_a_queue_that_does_not_answer(private_rabbitmq: OwnRabbitMQ, fault: str) -> None:
     """Its publishers would wait for it, while nothing would be left of the old partitions."""
@@ -330,6 +391,8 @@ def test_a_topic_is_not_grown_onto_a_queue_that_does_not_answer(private_rabbitmq
             ):
                 grow_topic(url, topic.name, 3)
             assert read_topic(url, topic.name) == topic
+            with connected(url) as admin:
+                assert not is_being_grown(admin, topic)
             for partition in range(2):
                 publisher.publish(None, b"x", partition=partition)
         assert grow_topic(url, topic.name, 3) == new

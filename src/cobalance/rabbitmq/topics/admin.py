@@ -15,7 +15,16 @@ from pika import exceptions as pika_errors
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
-from cobalance.errors import QueueMismatch, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, Unreachable, counted
+from cobalance.errors import (
+    QueueMismatch,
+    QueueMissing,
+    ServerError,
+    TopicInUse,
+    TopicMismatch,
+    TopicMissing,
+    Unreachable,
+    counted,
+)
 from cobalance.rabbitmq.model.queues import Argument, Queue
 from cobalance.rabbitmq.model.topic import Topic, set_of
 from cobalance.rabbitmq.topics.queue_state import QueueState, Way, declared_state, is_unused, read_state
@@ -433,6 +442,8 @@ def _failure(error: pika_errors.ChannelClosedByBroker, queue: str) -> Exception:
         return Unreachable(
             f"Queue {queue!r} cannot be used yet: RabbitMQ is starting, or the node that the queue lives on is down."
         )
+    if "cannot declare queue" in error.reply_text:
+        return ServerError(f"RabbitMQ refused to create queue {queue!r}: {error.reply_code} {error.reply_text}.")
     return channel_failure(error, queue) or error
 
 

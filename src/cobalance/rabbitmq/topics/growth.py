@@ -18,6 +18,7 @@ processed before everything in layout 1 is. That takes three steps, in this orde
 
 A topic may be grown again at any time: each layout is consumed only when all older ones are empty.
 
+A growth that is refused before the old layout is closed is called off: what it has made is removed.
 An interrupted growth continues when it is requested again; until then publishers wait, and fail with PublishFailed
 (nothing was sent) when they time out. Two growths exclude each other. Streams cannot be grown: they never become empty.
 
@@ -43,7 +44,15 @@ from pika import BasicProperties
 from pika import exceptions as pika_errors
 from pika.adapters.blocking_connection import BlockingChannel
 
-from cobalance.errors import PermissionMissing, TopicMismatch, Unreachable, UsageError, counted
+from cobalance.errors import (
+    CobalanceError,
+    PermissionMissing,
+    TopicMismatch,
+    Unreachable,
+    UsageError,
+    counted,
+    sentence,
+)
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.topics.admin import DIRECT, Admin, connected
@@ -70,33 +79,46 @@ def grow_topic(url: str, name: str, partitions: int, *, management_url: str | No
         TopicInUse: another process is changing it.
         PermissionMissing: the user may not bind its queues, publish to it, or make what belongs to it. It is as it was.
         QueueMismatch: its dead-letter queue was declared in another way. It is as it was.
-        Unreachable: a new queue does not answer, so it is as it was; or RabbitMQ cannot be reached.
+        ServerError: RabbitMQ refuses to create a queue, as beyond a limit. It is as it was.
+        Unreachable: a new queue does not answer, so it is as it was; or RabbitMQ cannot be reached. If that left some of
+            the growth, the message says so, and asking again goes on with it.
         UsageError: it consists of streams; or it has queue sets, an alternate exchange, or other queues bound to its
             exchange, so that publishers would not notice. It is as it was.
     """
-    with connected(url) as admin, admin.changing(Topic(name, 1).name):
-        old = read(admin, name)
-        if old.partitions == partitions:
-            return old
-        new = attrs.evolve(old, partitions=partitions, layout=old.layout + 1)
-        _check(old, new)
-        refuse_sets(admin, name)
-        admin.refuse_more_partitions(new)
-        _require_permissions(admin, old, new)
-        _refuse_alternate(admin, name)
-        if management_url is not None:
-            _refuse_others(bindings_of(url, name, management_url), old)
-        for queue in new.queues:
-            admin.declare(queue)
-        _require_answers(admin, new)
-        try:
+    begun, is_closed = list[Topic](), False
+    try:
+        with connected(url) as admin, admin.changing(Topic(name, 1).name):
+            old = read(admin, name)
+            if old.partitions == partitions:
+                return old
+            new = attrs.evolve(old, partitions=partitions, layout=old.layout + 1)
+            _check(old, new)
+            refuse_sets(admin, name)
+            admin.refuse_more_partitions(new)
+            _require_permissions(admin, old, new)
+            _refuse_alternate(admin, name)
+            if management_url is not None:
+                _refuse_others(bindings_of(url, name, management_url), old)
+            begun = [old, new]
+            for queue in new.queues:
+                admin.declare(queue)
+            _require_answers(admin, new)
             close_layout(admin, old)
-        except UsageError:
-            _call_off(admin, old, new)
-            raise
-        admin.delete_exchange(old.newest_marker)
-        open_layout(admin, new)
-        return new
+            is_closed = True
+            admin.delete_exchange(old.newest_marker)
+            open_layout(admin, new)
+            return new
+    except CobalanceError as error:
+        if begun and (is_closed or not _is_called_off(url, *begun)):
+            error.args = (f"{sentence(error)} {_goes_on(name, partitions)}",)
+        raise
+
+
+def _goes_on(name: str, partitions: int) -> str:
+    return (
+        "Some of the growth is there, for which publishers may wait. It goes on when it is asked for again: "
+        f"cobalance topic grow {name} --partitions {partitions}"
+    )
 
 
 def close_layout(admin: Admin, topic: Topic) -> None:
@@ -114,13 +136,23 @@ def close_layout(admin: Admin, topic: Topic) -> None:
                     raise _bound_elsewhere(topic.name, f"a queue, under {key!r}")
 
 
-def _call_off(admin: Admin, old: Topic, new: Topic) -> None:
-    """Opens the old layout again, and only then removes the new one, for which publishers wait."""
+def _is_called_off(url: str, old: Topic, new: Topic) -> bool:
+    """Calls a growth off, on a connection of its own, as the other may be lost; False if some of it is still there."""
+    try:
+        with connected(url) as admin, admin.changing(old.name):
+            if newest_layout(admin, old.name) == old.layout:  # otherwise another process has gone on with it
+                return _call_off(admin, old, new)
+    except CobalanceError:
+        return False
+    return True
+
+
+def _call_off(admin: Admin, old: Topic, new: Topic) -> bool:
+    """Opens the old layout again, and only then removes the new one, for which publishers wait; returns whether all of it is gone."""
     for partition, queue in enumerate(old.queue_names):
         admin.bind(queue, old.name, old.routing_keys(partition))
     admin.declare_exchange(old.newest_marker, {})  # an earlier growth may have come that far
-    for queue in new.queue_names:
-        admin.delete_unused(queue, new.queue_type)
+    return all(admin.delete_unused(queue, new.queue_type) for queue in new.queue_names)
 
 
 def _is_routed(channel: BlockingChannel, exchange: str, routing_key: str) -> bool:
