@@ -254,6 +254,24 @@ def test_what_came_back_waits_for_what_is_under_way(
         assert outcome.result(20) == Topic(topic.name, 3).partition_of("key")
 
 
+def test_what_came_back_is_sent_again_when_the_growth_is_called_off(
+    topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The partition takes it again by the time that is looked into. It keeps its place."""
+    may_look = threading.Event()
+    monkeypatch.setattr(rerouting, "topic_again", lambda *asked: may_look.wait(20) and topic_again(*asked))
+    with Publisher(amqp_url, topic) as publisher, connected(amqp_url) as admin:
+        partition = publisher.publish("key", b"0").result()
+        queue, keys = topic.queue_names[partition], topic.routing_keys(partition)
+        admin.unbind(queue, topic.name, keys)
+        outcomes = [publisher.publish("key", str(n).encode(), wait=False) for n in range(1, 50)]
+        publisher.publish(None, b"", partition=1 - partition)  # behind which the others have come back
+        admin.bind(queue, topic.name, keys)
+        may_look.set()
+        assert {outcome.result(20) for outcome in outcomes} == {partition}
+    assert bodies_in(amqp_url, queue) == [str(n) for n in range(50)]
+
+
 def noting(call: Callable[..., object], is_called: threading.Event) -> Callable[..., None]:
     """The same call, which then sets the event."""
 

@@ -527,9 +527,10 @@ class ConfirmChannel:
         if found is not None or mismatch:
             self._returned_messages.lose(partitions, mismatch)
         for message, why in released:
-            if why:
+            if why and (found is None or mismatch):
                 self._settle(message, refused(message, mismatch or why))
-        self._hold_again([message for message, why in released if not why])
+        # If there is the same layout, its growth may have been called off meanwhile: all of them are sent again, once.
+        self._hold_again([message for message, _ in released if not message.settled])
         self._write_held()
         self._look_for_layout()  # for what has come back meanwhile from other partitions
 
