@@ -35,3 +35,9 @@ def split_resource(name: str) -> tuple[str | None, str]:
     """Topic and number of a partition queue; other resources have no topic."""
     topic, dash, number = name.rpartition("-")
     return (topic, number) if dash and topic and number.isdecimal() else (None, name)
+
+
+def in_order(name: str) -> tuple[str, int, str]:
+    """A key that sorts resources by name, and the partitions of a topic by number."""
+    topic, number = split_resource(name)
+    return (name, -1, "") if topic is None else (topic, int(number), number)

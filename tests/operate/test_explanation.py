@@ -17,7 +17,7 @@ from tests.coordinator.driver import SETTINGS, Group, Member
 from cobalance import Topic
 from cobalance.coordinator.memory.transport import MemoryTransport
 from cobalance.coordinator.requests import Header, Request, Suspect, Vouch
-from cobalance.description import Backlog, GroupDescription
+from cobalance.description import Backlog, GroupDescription, ServerDescription
 from cobalance.errors import UsageError
 from cobalance.journal import Journal, JournalEntry, with_gaps
 from cobalance.operate.explanation import Explanation
@@ -274,7 +274,18 @@ def test_what_is_left_to_do_and_how_that_goes(group: Group) -> None:
     sentences = Explanation(found, Account("r")).sentences()
     assert "5 messages are left to do, 3 of them in flight, the oldest for 90.0 s." in sentences
     assert sentences[-1] == "STALL: Nothing of that gets done."
-    assert Explanation(found, Account()).sentences()[-1] == "STALL: r, s."
+    assert Explanation(found, Account()).sentences()[-2:] == [
+        "STALL: r, s.",
+        "r has had a message in flight for 90.0 s, at web-a/1 (a): its handler, or one before it, has not returned.",
+    ]
+
+
+def test_why_nothing_is_known_of_what_is_left_to_do(group: Group) -> None:
+    """A server that does not answer is said for the group, which shows dashes else."""
+    held(group)
+    server = ServerDescription(kind="RabbitMQ", place="broker:5672", problem="It cannot be reached.")
+    found = attrs.evolve(GroupDescription.read(group.coordinator), servers=(server,))
+    assert "RabbitMQ at broker:5672: It cannot be reached." in Explanation(found, Account()).sentences()
 
 
 def test_what_is_not_there(group: Group) -> None:

@@ -35,7 +35,7 @@ WAITING = [{"lag": 4, "in_flight": 0}] * LONG
 
 HISTORIES: dict[str, tuple[list[Sample], Verdict | None]] = {
     "idle": (history(*IDLE), "OK"),
-    "idle, then one message": (history(*IDLE, {"lag": 1, "in_flight": 1, "oldest_ms": 900}), None),
+    "idle, then one message": (history(*IDLE, {"lag": 1, "in_flight": 1, "oldest_ms": 900}), "OK"),
     "busy, and as fast as what comes": (history(*BUSY), "OK"),
     "busy for the first two samples": (history(*BUSY[:2]), "OK"),
     "a long lag that shrinks": (
@@ -65,7 +65,7 @@ HISTORIES: dict[str, tuple[list[Sample], Verdict | None]] = {
         "STALL",
     ),
     "messages wait, and one look told nothing": (history(*WAITING, {}, *WAITING[:1]), "STALL"),
-    "looks that tell nothing are no lag, and no progress": (history({"lag": 0}, {}, {"lag": 1, "in_flight": 0}), None),
+    "looks that tell nothing are no lag": (history({"lag": 0}, {}, {"lag": 1, "in_flight": 0}), "OK"),
     "a lag that fell while nothing was known": (
         history({"lag": 9, "in_flight": 0}, {}, *[{"lag": 3, "in_flight": 0}] * (LONG - 2)),
         "OK",
@@ -147,6 +147,15 @@ def test_a_look_that_tells_nothing_ends_no_stall() -> None:
     assert not any(folders._of.values())
 
 
+def test_what_was_done_before_a_pause_of_looks_is_no_sign() -> None:
+    """Somebody looks, and again ten minutes later, and a minute after that."""
+    histories, found = Histories(), []
+    for at_s, lag in ((0, 9), (5, 8), (10, 7), (610, 90), (670, 90)):
+        looked = group(backlog=Backlog(lag=lag, in_flight=3, oldest_ms=1_000 * max(0, at_s - 10)))
+        found.append(histories.judge(attrs.evolve(looked, at_ms=1_000 * at_s), looked.resources[0]))
+    assert found == [None, "OK", "OK", "STALL", "STALL"]
+
+
 def test_a_clock_that_was_set_back_begins_a_history_anew() -> None:
     """As Redis's may be after a loss of data: what was done before it is no sign that anything is done now."""
     histories, found = Histories(), []
@@ -158,9 +167,11 @@ def test_a_clock_that_was_set_back_begins_a_history_anew() -> None:
 
 
 def test_the_worst_verdict_is_that_of_the_group() -> None:
-    """What is unknown neither hides it nor counts."""
+    """What is unknown hides nothing that is wrong; but beside it, nobody knows that all is well."""
     assert worst([]) is None
     assert worst([None, None]) is None
+    assert worst(["OK", None]) is None
+    assert worst(["OK", "OK"]) == "OK"
     assert worst(["OK", None, "STALL", "WARN"]) == "STALL"
     assert worst(["OK", "STOP", "STALL"]) == "STOP"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from cobalance.errors import UsageError
-from cobalance.names import MAX_NAME_BYTES, validate_name
+from cobalance.names import MAX_NAME_BYTES, in_order, validate_name
 from cobalance.rabbitmq.model.topic import MAX_PARTITIONS, Topic
 
 
@@ -68,3 +68,8 @@ def test_a_topic_s_name_leaves_room_for_its_partitions() -> None:
         Topic("t" * 180, 1).for_group("g")
     longest = Topic("t" * 180, MAX_PARTITIONS, layout=999)
     assert [validate_name("queue", name) for name in longest.queue_names] == list(longest.queue_names)
+
+
+def test_partitions_are_sorted_by_number() -> None:
+    names = ["orders-10", "orders-2", "films", "orders-0", "orders", "billing-3"]
+    assert sorted(names, key=in_order) == ["billing-3", "films", "orders", "orders-0", "orders-2", "orders-10"]

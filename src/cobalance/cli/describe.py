@@ -16,7 +16,7 @@ from cobalance.cli.output import Cell, seconds
 from cobalance.cli.watching import Page, Watching
 from cobalance.cli.watching import watch as watch_pages
 from cobalance.errors import UsageError
-from cobalance.names import split_resource
+from cobalance.names import in_order, split_resource
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 
 Row = dict[str, Any]
@@ -194,7 +194,7 @@ def _remarks(group: GroupDescription) -> Iterator[str]:
 
 def _partition_rows(group: GroupDescription) -> Iterator[Row]:
     members = {member.id: member for member in group.members}
-    for resource in group.resources:
+    for resource in sorted(group.resources, key=lambda it: in_order(it.name)):
         owner, backlog = members.get(resource.owner or ""), resource.backlog
         yield _partition_row(group.name, resource.name) | {
             "current_offset": resource.committed,

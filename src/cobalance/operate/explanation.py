@@ -9,6 +9,7 @@ import attrs
 
 from cobalance.errors import UsageError, counted
 from cobalance.operate.backlog import ENDS_BEFORE, ends_before
+from cobalance.operate.verdict import WINDOW_MS
 from cobalance.operate.wording import Wording, duration
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class Explanation:
             )
             moved = counted(sum(it.moves for it in last), "partition")
             yield f"The last change was {ago} ago, {change}: {since} {moved} moved or began."
+        yield from (f"{it.kind} at {it.place}: {it.problem}" for it in group.servers if it.problem)
         yield from self._of_members()
         yield from self._of_partitions()
         yield from self._gaps()
@@ -168,6 +170,10 @@ class Explanation:
             found = [it.name for it in self.group.resources if it.verdict == verdict]
             if found:
                 yield f"{verdict}: {_listed(found)}."
+        longest = max(self.group.resources, key=lambda it: it.backlog.oldest_ms or 0, default=None)
+        if longest is not None and (longest.backlog.oldest_ms or 0) >= WINDOW_MS:
+            age, owner = duration(longest.backlog.oldest_ms), self._who(longest.owner)
+            yield f"{longest.name} has had a message in flight for {age}, at {owner}: its handler, or one before it, has not returned."
 
     # -- words ---------------------------------------------------------------------------------------------------------
 

@@ -78,14 +78,20 @@ def judge(history: Sequence[Sample], window_ms: int = WINDOW_MS) -> Verdict | No
     known = [it for it in history if it.lag is not None]
     behind, is_unworked = _behind(known), now.standing == "unworked"
     has_just_come = len(behind) < 2 <= len(known)
-    if is_unworked and not has_just_come:
-        return "STOP"
-    return None if is_unworked or len(behind) < 2 else _judge_lag(behind, window_ms)
+    if is_unworked:
+        return None if has_just_come else "STOP"
+    if has_just_come:
+        return "OK"
+    return None if len(behind) < 2 else _judge_lag(behind, window_ms)
 
 
 def worst(verdicts: Iterable[Verdict | None]) -> Verdict | None:
-    """The worst of those known; None if none is."""
-    return max((it for it in verdicts if it is not None), key=_ORDER.index, default=None)
+    """The worst of those known. None if none is, or if all that are known are OK, and others are not: one of these may stand
+    still.
+    """
+    told = {*verdicts}
+    found = max((it for it in told if it is not None), key=_ORDER.index, default=None)
+    return None if found == "OK" and None in told else found
 
 
 def _judge_lag(behind: Sequence[Sample], window_ms: int) -> Verdict | None:

@@ -137,11 +137,11 @@ class Histories:
         kept = self._of.setdefault(resource.name, deque())
         if kept and it.at_ms < kept[-1].at_ms - self._window_ms:  # Redis has lost its data, and its clock is behind
             kept.clear()
+        while len(kept) > 1 and it.at_ms - kept[1].at_ms >= self._window_ms:
+            kept.popleft()
         verdict = judge([*kept, it], self._window_ms)
         if it.lag is not None and (not kept or it.at_ms - kept[-1].at_ms >= self._window_ms // SAMPLES):
             kept.append(it)
-        while len(kept) > 1 and it.at_ms - kept[1].at_ms >= self._window_ms:
-            kept.popleft()
         return verdict
 
     def forget_others(self, group: GroupDescription) -> None:
