@@ -146,7 +146,9 @@ class Supervisor:
 
     def _start(self, name: str) -> None:
         member = self._stage.prepare(name)
-        self._view.say(f"{time.monotonic() - self._began:5.1f} s  {name} is process {member.pid}")  # as the dashboard calls it
+        self._view.say(
+            f"{time.monotonic() - self._began:5.1f} s  {name} is process {member.pid}"
+        )  # as the dashboard calls it
         member.join()
         self._rates[name] = _Rate()
 

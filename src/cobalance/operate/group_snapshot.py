@@ -32,6 +32,12 @@ from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL, check_amqp_url, ch
 Judge = Callable[[GroupDescription, ResourceDescription], Verdict | None]
 
 
+def judge_once(group: GroupDescription, resource: ResourceDescription) -> Verdict | None:
+    """The verdict that needs no history. Most are unknown without a lag, which is quick to say of thousands."""
+    is_unknown = resource.backlog.lag is None and resource.halted is None
+    return None if is_unknown else judge([sample(group, resource)])
+
+
 def say_nothing(_: str) -> None:
     """Nobody is interested in what is unknown."""
 
@@ -77,7 +83,7 @@ def read_snapshot(
     broker: Broker | None,
     *,
     on_unknown: OnUnknown = say_nothing,
-    judged: Judge = lambda group, resource: judge([sample(group, resource)]),
+    judged: Judge = judge_once,
     within_ms: int = WITHIN_MS,
     silent: set[str] | None = None,
 ) -> GroupDescription:
