@@ -13,9 +13,11 @@ from typing import Any
 import attrs
 import redis
 
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.requests import Heartbeat, Request
 from cobalance.coordinator.scripts import load
-from cobalance.operate import snapshot
+from cobalance.operate.group_snapshot import read_snapshot
 from cobalance.servers import OwnRedis
 from cobalance.settings import GroupSettings
 from proof.bench.figures import Figure, alone, compare
@@ -119,13 +121,17 @@ def one_join(group: BenchGroup, size: str) -> Figure:
 
 
 def look(server: Server, url: str, size: str) -> Iterator[Figure]:
-    """What all that show a group do: one snapshot, over a connection of its own, without RabbitMQ."""
+    """What all that show a group do: one snapshot, over a connection of its own, without RabbitMQ, and without asking the
+    members, who are not there to answer.
+    """
     server.command("CONFIG", "SET", "slowlog-log-slower-than", "0", "slowlog-max-len", "10000")
     took_ms, longest_ms, calls, partitions = list[float](), list[float](), 0, 0
     for _ in range(LOOKS):
         server.command("SLOWLOG", "RESET")
         began = time.perf_counter()
-        partitions = len(snapshot("bench", redis_url=url, amqp_url=None).resources)
+        transport = open_transport(url)
+        partitions = len(read_snapshot(Coordinator(transport, "bench"), None, within_ms=0).resources)
+        transport.close()
         took_ms.append(1000 * (time.perf_counter() - began))
         logged: Any = server.command("SLOWLOG", "GET", "10000")
         scripts = [it for it in logged if it[3][0] == b"EVALSHA"]
