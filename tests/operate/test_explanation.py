@@ -112,7 +112,7 @@ def test_a_killed_process_was_seen_to_be_dead(group: Group) -> None:
     assert group.coordinator.suspect(last).verdict == "ENDED"
     assert "web-b/1 was seen to be dead." in explained(group)
     assert "the last change was" in explained(group, None).lower()
-    assert "web-b/1 was found dead: since then 1 partition moved or began." in explained(group, None)
+    assert "web-b/1 was found dead. Since then, 1 partition moved or began." in explained(group, None)
 
 
 def test_a_leave(group: Group) -> None:
@@ -177,11 +177,11 @@ def test_a_pause_that_is_over_is_no_operator(group: Group) -> None:
     a.release("r", reason="failed")
     group.run(2 * SETTINGS.session_timeout_ms)
     group.drain()
-    assert "r was tried again after a pause: since then 1 partition" in explained(group, None)
+    assert "r was tried again after a pause. Since then, 1 partition" in explained(group, None)
     next(it for it in (a, b) if "r" in it.holds).release("r", reason="failed")
     assert group.coordinator.resume("r") == {"r": "OK"}
     group.drain()
-    assert "r was resumed: since then 1 partition" in explained(group, None)
+    assert "r was resumed. Since then, 1 partition" in explained(group, None)
 
 
 def test_nobody_there(group: Group) -> None:
@@ -217,7 +217,7 @@ def test_the_first_start_of_a_group(backend: MemoryBackend) -> None:
     group = Group(backend, create=False)
     a = member(group, "a")
     group.run(SETTINGS.session_timeout_ms)
-    assert "The last change was 0 ms ago, the group was created, and nobody held anything: since" in explained(
+    assert "The last change was 0 ms ago: the group was created, and nobody held anything. Since" in explained(
         group, None
     )
     group.set_resources(a, ("r",), version=1)

@@ -134,11 +134,10 @@ class Explanation:
         yield f"Group {group.name} is {group.state}: {counted(len(group.members), 'member')}, {counted(len(group.resources), 'partition')}."
         if last:
             ago, change = duration(group.at_ms - last[-1].entry.at_ms), self._wording.cause(last[-1].entry)
-            since = (
-                "since then" if len(last) == 1 else f"since it began {duration(group.at_ms - last[0].entry.at_ms)} ago"
-            )
+            began = f"it began {duration(group.at_ms - last[0].entry.at_ms)} ago"
+            since = "then" if len(last) == 1 else began
             moved = counted(sum(it.moves for it in last), "partition")
-            yield f"The last change was {ago} ago, {change}: {since} {moved} moved or began."
+            yield f"The last change was {ago} ago: {change}. Since {since}, {moved} moved or began."
         yield from (f"{it.kind} at {it.place}: {it.problem}" for it in group.servers if it.problem)
         yield from self._of_members()
         yield from self._of_partitions()
