@@ -32,7 +32,7 @@ def test_a_wait_that_times_out_leaves_nothing_behind() -> None:
     """Not even in a loop that waits a moment each time."""
     gate = Gate()
     assert not any(gate.wait(0.001) for _ in range(3))
-    assert gate._parked == []
+    assert not gate._parked
     gate.open()
     assert gate.wait()
 

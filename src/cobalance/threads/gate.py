@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
-from contextlib import suppress
 from contextvars import copy_context
 from threading import Lock
 from typing import Any, Generic, TypeVar
@@ -33,7 +32,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.is_open = False
-        self._parked: list[Lock] = []
+        self._parked: set[Lock] = set()
 
     def open(self) -> None:
         """Does nothing if it is open."""
@@ -41,7 +40,7 @@ class Gate:
         try:
             while self._parked:
                 self._parked.pop().release()
-        except IndexError:  # another thread opens it, too
+        except KeyError:  # another thread opens it, too
             pass
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -53,7 +52,7 @@ class Gate:
         parked.acquire()
         give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
         try:
-            self._parked.append(parked)
+            self._parked.add(parked)
             while not self.is_open:
                 left_s = LOOK_S if give_up_at is None else min(LOOK_S, give_up_at - time.monotonic())
                 if left_s <= 0:
@@ -61,8 +60,7 @@ class Gate:
                 parked.acquire(timeout=left_s)
             return True
         finally:
-            with suppress(ValueError):  # its opener has taken it
-                self._parked.remove(parked)
+            self._parked.discard(parked)
 
 
 class Promise(Generic[T]):
