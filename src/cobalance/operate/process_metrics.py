@@ -129,7 +129,7 @@ class ProcessMetrics(Collector):
         return iter(_Families())
 
     def collect(self) -> Iterator[Metric]:
-        """Called at each scrape: what is there now, and nothing of groups that are gone."""
+        """Called at each scrape: what is there now. A group that has ended holds nothing."""
         families = _Families()
         with self._lock:
             in_process = Counter[_Counts]()

@@ -62,7 +62,7 @@ class EventLoopThread:
 
     def begin(self, function: Callable[..., Awaitable[T]], *args: Any) -> Promise[T]:
         """Begins a call in the loop. Its promise is cancelled if the loop ends first, or has ended."""
-        call = Call(function, *args)
+        call = _PostedCall(function, *args)
         self._loop.post(call)
         return call
 
@@ -70,7 +70,7 @@ class EventLoopThread:
         """Calls an async function in the loop and returns its result. If the waiting thread is interrupted, as by a
         signal handler, the call is cancelled. Once this loop has ended, another one is made for the call.
         """
-        call = Call(function, *args)
+        call = _PostedCall(function, *args)
         try:
             self._loop.post(call)
             return call.result()
@@ -105,11 +105,11 @@ class _Loop:
         self.over = Gate()
         self._wakeup: Wakeup | None = None
         self._is_unwanted = self._is_cancelled = False
-        self._posted: deque[Call[Any]] = deque()
-        self._open: set[Call[Any]] = set()
+        self._posted: deque[_PostedCall[Any]] = deque()
+        self._open: set[_PostedCall[Any]] = set()
         """The calls that were posted and have not ended."""
 
-    def post(self, call: Call[Any]) -> None:
+    def post(self, call: _PostedCall[Any]) -> None:
         """Begins a call, or cancels it if the loop has ended, or ends before; any thread."""
         self._open.add(call)
         self._posted.append(call)
@@ -151,14 +151,14 @@ class _Loop:
             if self._is_cancelled:
                 tasks.cancel_scope.cancel()
 
-    async def _carry_out(self, call: Call[Any]) -> None:
+    async def _carry_out(self, call: _PostedCall[Any]) -> None:
         try:
             await call.run()
         finally:
             self._open.discard(call)
 
 
-class Call(Promise[T]):
+class _PostedCall(Promise[T]):
     """A call on the event loop, which can be cancelled even before it has begun."""
 
     def __init__(self, function: Callable[..., Awaitable[T]], *args: Any) -> None:
