@@ -218,8 +218,8 @@ def _shape(burst: list[SessionEnd], coming: list[ProcessStart]) -> DeployShape:
     """All at once: they begin to leave together, or most successors join after the last is gone. Surge: a new one joins
     before the first old one is gone, and none shortly after the last.
     """
-    told = [it.at_ms - it.leaving_ms for it in burst]
-    if all(it.leaving_ms for it in burst) and max(told) - min(told) <= AT_ONCE_MS:
+    asked_ms = [it.at_ms - it.leaving_ms for it in burst]
+    if all(it.leaving_ms for it in burst) and max(asked_ms) - min(asked_ms) <= AT_ONCE_MS:
         return "all_at_once"
     first, last = burst[0].at_ms, burst[-1].at_ms
     ahead = min((first - start.at_ms for start in coming if start.at_ms < first), default=2 * APART_MS)

@@ -95,7 +95,7 @@ class Pauses:
 
 
 def with_returns(
-    told: Mapping[int, LatenessReports], returns: Iterable[Return], session_ms: int, interval_ms: int
+    lateness: Mapping[int, LatenessReports], returns: Iterable[Return], session_ms: int, interval_ms: int
 ) -> dict[int, LatenessReports]:
     """The reports, with one for each member that expired and came back.
 
@@ -104,7 +104,7 @@ def with_returns(
     """
     most = histogram.bin_of(max(session_ms - interval_ms, 0))
     found: dict[int, LatenessReports] = {}
-    for bin_, it in told.items():
+    for bin_, it in lateness.items():
         _add(found, bin_, it.count, 0)
         _add(found, min(bin_, most), 0, it.covered_ms)
     for back in returns:
@@ -119,15 +119,15 @@ def _add(found: dict[int, LatenessReports], bin_: int, count: int, covered_ms: i
     found[bin_] = LatenessReports(before.count + count, before.covered_ms + covered_ms)
 
 
-def describe(told: Mapping[int, LatenessReports], interval_ms: int, assumed: LogNormal) -> Pauses:
+def describe(lateness: Mapping[int, LatenessReports], interval_ms: int, assumed: LogNormal) -> Pauses:
     """Describes pauses from the reports by the bin of their lateness (histogram.py).
 
     Args:
         interval_ms: between heartbeats, as it was set.
         assumed: the length of pauses, for where there are too few to be sure of it.
     """
-    data = _Data.of(told, interval_ms)
-    hours = sum(it.covered_ms for it in told.values()) / HOUR_MS
+    data = _Data.of(lateness, interval_ms)
+    hours = sum(it.covered_ms for it in lateness.values()) / HOUR_MS
     if data.late < FEW:
         bound = poisson(data.late, max(hours, 1e-9))
         noticing = data.exposure(_Lognormal(math.log(assumed.median_ms), max(assumed.sigma, 0.05))) / HOUR_MS
@@ -209,14 +209,14 @@ class _Data:
     interval_ms: float
 
     @classmethod
-    def of(cls, told: Mapping[int, LatenessReports], interval_ms: int) -> _Data:
-        late = sorted(bin_ for bin_ in told if histogram.value_of(bin_) >= NOTICED_MS)
-        covered = {max(histogram.value_of(bin_), NOTICED_MS): 0.0 for bin_ in told}
-        for bin_, it in told.items():
+    def of(cls, lateness: Mapping[int, LatenessReports], interval_ms: int) -> _Data:
+        late = sorted(bin_ for bin_ in lateness if histogram.value_of(bin_) >= NOTICED_MS)
+        covered = {max(histogram.value_of(bin_), NOTICED_MS): 0.0 for bin_ in lateness}
+        for bin_, it in lateness.items():
             covered[max(histogram.value_of(bin_), NOTICED_MS)] += it.covered_ms
         return cls(
             np.array([histogram.value_of(bin_) for bin_ in late]),
-            np.array([float(told[bin_].count) for bin_ in late]),
+            np.array([float(lateness[bin_].count) for bin_ in late]),
             np.array(list(covered)),
             np.array(list(covered.values())),
             float(interval_ms),

@@ -196,10 +196,10 @@ def _happened(events: DataFrame) -> DataFrame:
         "run", after.cast("long").alias("after"), F.col("seq").alias("until")
     )
     torn = events.join(F.broadcast(repairs), "run").where("seq > after AND seq <= until").select(*EVENT.names)
-    told: dict[str, list[Event]] = {}
+    by_run: dict[str, list[Event]] = {}
     for row in torn.distinct().orderBy("seq").collect():
-        told.setdefault(row["run"], []).append(Event(*row))
-    gone = [(run, seq) for run, lines in told.items() for seq in undone(lines)]
+        by_run.setdefault(row["run"], []).append(Event(*row))
+    gone = [(run, seq) for run, lines in by_run.items() for seq in undone(lines)]
     if not gone:
         return events
     rows = events.sparkSession.createDataFrame(gone, "run string, seq bigint")
@@ -322,10 +322,10 @@ def _late(events: DataFrame) -> dict[str, dict[int, LatenessReports]]:
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    told = events.where((F.col("kind") == "joined") | F.col("late_ms").isNotNull())
+    reporting = events.where((F.col("kind") == "joined") | F.col("late_ms").isNotNull())
     before = _by_seq("run", "member")
     reports = (
-        told.withColumn("covered_ms", F.col("at_ms") - F.lag("at_ms").over(before))
+        reporting.withColumn("covered_ms", F.col("at_ms") - F.lag("at_ms").over(before))
         .withColumn("after_return", F.lag(_came_back()).over(before))
         .where("late_ms IS NOT NULL AND covered_ms IS NOT NULL")
         .groupBy("whose", F.expr(histogram.sql("late_ms")).alias("bin"))

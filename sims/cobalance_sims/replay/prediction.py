@@ -154,9 +154,9 @@ def predicted(
 
 def _as_journal(row: Row, warm: int) -> Outcome:
     result = result_of(row)
-    told = dict(zip(OUTCOME.names, result.outcome, strict=True))
-    found = outcome_between(result.events, row.name, START_MS + warm, START_MS + told["observed_ms"])
-    return {**found, **{name: told[name] for name in ("seed", "status", "error", "replay", "cpu_s")}}
+    known = dict(zip(OUTCOME.names, result.outcome, strict=True))
+    found = outcome_between(result.events, row.name, START_MS + warm, START_MS + known["observed_ms"])
+    return {**found, **{name: known[name] for name in ("seed", "status", "error", "replay", "cpu_s")}}
 
 
 def _done(stage: ReplayStage, deeds: Sequence[Deed]) -> Iterator[tuple[int, Done]]:

@@ -170,7 +170,7 @@ def _journal(folder: Path, run: str | None) -> Material:
             f"{folder} holds {sum(counts.values()):,} events, more than {MOST_FOLDED:,}: export less (--since)."
         )
     chosen = run or max(counts, key=lambda it: counts[it])
-    rows, merged, told = [], {name: dict[int, int]() for name in HISTOGRAMS}, list[Event]()
+    rows, merged, chosen_events = [], {name: dict[int, int]() for name in HISTOGRAMS}, list[Event]()
     for group in sorted(counts):
         with _damage(folder):
             events = _events(dataset.to_table(filter=pc.field("run") == group), folder)
@@ -178,9 +178,9 @@ def _journal(folder: Path, run: str | None) -> Material:
         for name, total in merged.items():
             for bin_, amount in rows[-1][name].items():
                 total[bin_] = total.get(bin_, 0) + amount
-        told = events if group == chosen else told
+        chosen_events = events if group == chosen else chosen_events
     label = f"journal of {_some(sorted(counts))}"
-    return Material(label, JOURNAL, rows, merged, told)
+    return Material(label, JOURNAL, rows, merged, chosen_events)
 
 
 def _check(table: Any, record: Record, folder: Path) -> None:

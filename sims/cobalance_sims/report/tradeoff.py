@@ -71,7 +71,7 @@ def _nondominated(choices: Sequence[Choice], pair: tuple[str, str]) -> list[Choi
 
 
 def _front_caption(tuned: Tuned, pair: tuple[str, str]) -> str:
-    def told(it: Choice) -> str:
+    def sentence(it: Choice) -> str:
         return f"{it.name}: {_cost(tuned, pair[0], it)} and {_cost(tuned, pair[1], it)}"
 
     count = len(tuned.front) + len(tuned.others) + len(tuned.named)
@@ -80,7 +80,9 @@ def _front_caption(tuned: Tuned, pair: tuple[str, str]) -> str:
         for name in pair
         if name in tuned.limits
     ]
-    return f"Of {count} choices, down and to the left is better. {'; '.join(map(told, tuned.named))}.{''.join(limits)}"
+    return (
+        f"Of {count} choices, down and to the left is better. {'; '.join(map(sentence, tuned.named))}.{''.join(limits)}"
+    )
 
 
 def _cost(tuned: Tuned, name: str, it: Choice) -> str:

@@ -151,10 +151,10 @@ def result_of(row: Row) -> RowResult:
     recorder = Recorder(run.world, row.name)
     run.world.watch.add(recorder)
     run.on_calm = recorder.stop  # type: ignore[method-assign]  # made for that
-    told = run.tell()
+    finished = run.tell()
     recorder.stop()
     _STORES.setdefault(store.engine, []).append(store)
-    known = RunFacts(START_MS, START_MS + recorder.observed_ms, _header(row, told, recorder))
+    known = RunFacts(START_MS, START_MS + recorder.observed_ms, _header(row, finished, recorder))
     folded = fold(recorder.events, row.name, SIM, known)
     return RowResult(recorder.events, folded.handovers, folded.outcome)
 
@@ -173,7 +173,7 @@ def _take_store(lua: str | None) -> MemoryStore:
     return MemoryStore(lua=lua)
 
 
-def _header(row: Row, told: RunOutcome, recorder: Recorder) -> dict[str, Any]:
+def _header(row: Row, finished: RunOutcome, recorder: Recorder) -> dict[str, Any]:
     scenario = row.scenario
     settings = attrs.asdict(scenario.settings)
     for name in NOT_IN_ROWS:
@@ -186,12 +186,12 @@ def _header(row: Row, told: RunOutcome, recorder: Recorder) -> dict[str, Any]:
         "resources": scenario.resources,
         "params": row.text,
         "kernel": VERSION,
-        "status": FAILED if told.failure else OK,
-        "error": told.failure or None,
+        "status": FAILED if finished.failure else OK,
+        "error": finished.failure or None,
         "replay": row.replay,
         "crashes": recorder.crashes,
         "pauses": recorder.pauses,
         "silent_resource_ms": recorder.silent_resource_ms,
         "duplicates_at_risk": recorder.duplicates_at_risk,
-        "cpu_s": told.cpu_s,
+        "cpu_s": finished.cpu_s,
     }

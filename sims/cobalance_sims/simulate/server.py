@@ -127,11 +127,11 @@ class RedisServer:
     def ask(self, do: Callable[[Coordinator], T]) -> T:
         """What is no call of a session: it renews none, and counts as a call only where it settles something."""
         before = self._read_to
-        told = do(self.coordinator)
+        outcome = do(self.coordinator)
         self.read_journal()
         if self._read_to != before:
             self._note_call()
-        return told
+        return outcome
 
     def _note_call(self) -> None:
         now = self.clock.now

@@ -73,7 +73,7 @@ class Sweep:
         """The manifest of the folder."""
         return Manifest(self.spark, self.out)
 
-    def run(self, grid: Grid, told: SweepProgress) -> Done:
+    def run(self, grid: Grid, display: SweepProgress) -> Done:
         """Makes the missing runs. An error leaves every finished wave; the same call resumes from there.
 
         Raises:
@@ -86,8 +86,8 @@ class Sweep:
             missing = _shuffled(runs) if before is None else self._missing(runs, before)
             if missing:
                 self._note(grid)
-            with told.shown(len(missing)):
-                failed = self._waves(missing, self._costs(before), told)
+            with display.shown(len(missing)):
+                failed = self._waves(missing, self._costs(before), display)
             if before is not None:
                 failed += self._failed_before({it.id for it in runs} - {it.id for it in missing})
             return Done(len(missing), grid.runs - len(missing), failed)
@@ -99,16 +99,16 @@ class Sweep:
             missing = set(asked.join(before, "run", "left_anti").toArrow()["run"].to_pylist())
         return _shuffled([it for it in runs if it.id in missing])
 
-    def _waves(self, missing: Sequence[PlannedRun], costs: Costs, told: SweepProgress) -> list[dict[str, Any]]:
+    def _waves(self, missing: Sequence[PlannedRun], costs: Costs, display: SweepProgress) -> list[dict[str, Any]]:
         """Makes them; returns those that failed."""
         failed: list[dict[str, Any]] = []
         cores, left = core_count(self.spark) if missing else 1, iter(missing)
         while wave := _take(left, costs, cores * (self.wave_s if costs.learnt else min(PILOT_S, self.wave_s))):
-            told.begins(len(wave))
+            display.begins(len(wave))
             begun = time.monotonic()
             made = self._wave(wave, costs, cores)
             bad = [row for row in made if row["status"] != "ok"]
-            told.finished(len(made), len(bad), time.monotonic() - begun)
+            display.finished(len(made), len(bad), time.monotonic() - begun)
             failed += bad
             for row in made:
                 costs.learn(row["shape"], 1, row["cpu_s"])

@@ -38,7 +38,7 @@ class Trials:
     """Makes the missing runs."""
 
     runner: Runner
-    told: Callable[[str], None] = lambda _: None
+    report: Callable[[str], None] = lambda _: None
     """Called with messages about progress."""
     churns: DrawnChurns | None = None
     """What the runs are of, where that differs from seed to seed."""
@@ -57,7 +57,7 @@ class Trials:
         asked = [(it, seed) for it in candidates for seed in seeds if (it, seed) not in self._outcomes]
         if not asked:
             return
-        self.told(
+        self.report(
             f"{why}: {counted(len(candidates), 'candidate')}, {counted(len(seeds), 'seed')}, {counted(len(asked), 'run')} to make"
         )
         for outcome in self.runner(asked):

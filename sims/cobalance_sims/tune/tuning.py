@@ -75,7 +75,7 @@ def tune(
     *,
     seeds: int,
     tolerance: float = TOLERANCE,
-    told: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
     churns: DrawnChurns | None = None,
 ) -> Tuning:
     """Searches with half as many seeds as it judges with. The same arguments give the same answer.
@@ -83,7 +83,7 @@ def tune(
     ``churns`` are what the runner runs, if each seed has one of its own: then intervals are those of the group that they
     were calibrated from, rather than of one churn.
     """
-    trials, others = Trials(runner, told, churns), peers(today)
+    trials, others = Trials(runner, report, churns), peers(today)
     like_others = [it for peer in others if (it := _along(today, peer.settings, chosen.axes)) is not None]
     found = search(trials, today, chosen.axes, preferences, range(1, max(2, seeds // 2) + 1), others=like_others)
     fresh = range(FRESH, FRESH + seeds)

@@ -75,11 +75,11 @@ def simulated_journal(params: Mapping[str, Any], *, warm_ms: int) -> RowResult:
         BadParameters, BadChurn, InvalidSettings: the parameters are invalid.
     """
     result = run_row(params)
-    told = dict(zip(OUTCOME.names, result.outcome, strict=True))
-    ended = START_MS + told["observed_ms"]
-    found = outcome_of(result.events, told["run"], warm_ms, ended_at_ms=ended) if result.events else {}
-    kept = {name: told[name] for name in ("seed", "status", "error", "replay", "cpu_s")}
-    return RowResult([], [], OUTCOME.row({**told, **found, **kept}))
+    known = dict(zip(OUTCOME.names, result.outcome, strict=True))
+    ended = START_MS + known["observed_ms"]
+    found = outcome_of(result.events, known["run"], warm_ms, ended_at_ms=ended) if result.events else {}
+    kept = {name: known[name] for name in ("seed", "status", "error", "replay", "cpu_s")}
+    return RowResult([], [], OUTCOME.row({**known, **found, **kept}))
 
 
 def observed(events: DataFrame, warm_ms: int) -> list[Outcome]:

@@ -97,8 +97,8 @@ def table(found: Iterable[Difference]) -> Table:
 
 
 def _machine(report: Mapping[str, Any]) -> str:
-    told = report["machine"]
-    return f"load {told.get('load', 'unknown')}, {told.get('yardstick_ms', 'unknown')} ms for a fixed piece of Python"
+    named = report["machine"]
+    return f"load {named.get('load', 'unknown')}, {named.get('yardstick_ms', 'unknown')} ms for a fixed piece of Python"
 
 
 def _rounds(figure: Mapping[str, Any]) -> list[float]:

@@ -139,10 +139,10 @@ def look(server: Server, url: str, size: str) -> Iterator[Figure]:
         longest_ms.append(max(it[2] for it in scripts) / 1000)
     server.command("CONFIG", "SET", "slowlog-log-slower-than", "-1")
     is_goal = size == "10k x 100"
-    told = f"median of {LOOKS}, {min(took_ms):.0f} to {max(took_ms):.0f}; {partitions} partitions"
-    yield alone(f"snapshot, {size}", "ms", median(took_ms), most=100.0 if is_goal else None, detail=told)
-    told = f"median of {LOOKS}, {min(longest_ms):.2f} to {max(longest_ms):.2f}; {calls} calls each"
-    yield alone(f"snapshot, {size}: longest script", "ms", median(longest_ms), most=5.0, detail=told)
+    detail = f"median of {LOOKS}, {min(took_ms):.0f} to {max(took_ms):.0f}; {partitions} partitions"
+    yield alone(f"snapshot, {size}", "ms", median(took_ms), most=100.0 if is_goal else None, detail=detail)
+    detail = f"median of {LOOKS}, {min(longest_ms):.2f} to {max(longest_ms):.2f}; {calls} calls each"
+    yield alone(f"snapshot, {size}: longest script", "ms", median(longest_ms), most=5.0, detail=detail)
 
 
 def mass_join(server: Server, resources: int, members: int, size: str) -> Iterator[Figure]:

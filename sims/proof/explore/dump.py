@@ -265,8 +265,8 @@ def _torn_lines(journal: KeyState, state: State) -> Iterator[Word]:
     for flat in journal.contents[2::2]:
         line = {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
         if int(line["seq"]) > int(fields.get("version", "0")):
-            told = [f"{name} {line[name]}" for name in ("kind", "resource", "member") if name in line]
-            words.append(joined([plain("seq"), one(VERSION, int(line["seq"])), *map(plain, told)]))
+            named = [f"{name} {line[name]}" for name in ("kind", "resource", "member") if name in line]
+            words.append(joined([plain("seq"), one(VERSION, int(line["seq"])), *map(plain, named)]))
     if len(words) > 2:
         yield joined(words, "\x1f")
 

@@ -70,7 +70,7 @@ def tell(story: Story, *, runs: int, seeds: int) -> FidelityReport:
         machines.append(machine)
         busy.append(f"{machine.load} before, {conditions()} after")
     steps = [telling.steps for telling in evidence]
-    told = [figures(telling) for telling in evidence]
+    compared = [figures(telling) for telling in evidence]
     measured = _simulate(story, loads, steps, list(machines), seeds)
     stock = _simulate(story, loads, steps, [None] * runs, max(1, seeds // 4))
     return FidelityReport(
@@ -78,8 +78,8 @@ def tell(story: Story, *, runs: int, seeds: int) -> FidelityReport:
         seeds=seeds,
         machines=tuple(machines),
         busy=tuple(busy),
-        real=tuple(told),
-        rows=tuple(compare(told, measured, stock)),
+        real=tuple(compared),
+        rows=tuple(compare(compared, measured, stock)),
     )
 
 
@@ -91,16 +91,16 @@ def _simulate(
     seeds: int,
 ) -> list[list[Figures]]:
     """For each seed, one run for each load, each with the latencies of the machine at that time."""
-    told = []
+    compared = []
     for seed in range(1, seeds + 1):
         _say(f"simulated with seed {seed} of {seeds}")
-        told.append(
+        compared.append(
             [
                 figures(simulated.tell(story, load, happened, machine, seed))
                 for load, happened, machine in zip(loads, steps, machines, strict=True)
             ]
         )
-    return told
+    return compared
 
 
 def _merged(machines: Sequence[Machine]) -> Machine:

@@ -102,20 +102,20 @@ class Partitions:
     def stuck(self, number: int) -> tuple[str, tuple[Event, ...]]:
         """Why it does not come to rest with all messages settled once nothing disturbs it, and what happened then."""
         trail: list[int] = []
-        told: list[Event] = []
+        path: list[Event] = []
         while number not in self._good:
             if len(trail) > MOST_STEPS:
-                return f"after {MOST_STEPS} undisturbed steps it is not at rest", tuple(told)
+                return f"after {MOST_STEPS} undisturbed steps it is not at rest", tuple(path)
             trail.append(number)
             step = self._fair(number)
             if step is None:
                 wrong = self._at_rest(number)
                 if wrong:
-                    return wrong, tuple(told)
+                    return wrong, tuple(path)
                 break
-            told.append(step.event)
+            path.append(step.event)
             if step.wrong:
-                return step.wrong, tuple(told)
+                return step.wrong, tuple(path)
             number = step.after
         self._good.update(trail)
         return "", ()
@@ -198,7 +198,7 @@ class HandoverSearch(BreadthFirst):
 
     def _stuck(self, state: Ids) -> tuple[str, tuple[Action, ...]]:
         for at, partitions in enumerate(self._world.partitions if self._liveness else ()):
-            wrong, told = partitions.stuck(state[at])
+            wrong, path = partitions.stuck(state[at])
             if wrong:
-                return wrong, tuple((event[0], at, *event[1:]) for event in told)
+                return wrong, tuple((event[0], at, *event[1:]) for event in path)
         return "", ()

@@ -41,20 +41,20 @@ def read_on(seed: int) -> None:
         BrokenHistory: a promise is broken.
     """
     random = Random(seed)
-    told: list[str] = []
+    steps: list[str] = []
     try:
-        Reading(random, told).play()
+        Reading(random, steps).play()
     except Wrong as wrong:
-        raise BrokenHistory(seed, wrong, told) from wrong
+        raise BrokenHistory(seed, wrong, steps) from wrong
     except Exception as problem:  # the gate itself has failed
-        raise BrokenHistory(seed, problem, told) from problem
+        raise BrokenHistory(seed, problem, steps) from problem
 
 
 class Reading:
     """One reader, which continues after a message that it has processed."""
 
-    def __init__(self, random: Random, told: list[str]) -> None:
-        self._random, self._told = random, told
+    def __init__(self, random: Random, steps: list[str]) -> None:
+        self._random, self._steps = random, steps
         offsets = _with_holes(random)
         self._after = random.choice(offsets[: len(offsets) // 2])
         self._other = random.random() < 0.2
@@ -68,14 +68,14 @@ class Reading:
         self._gaps: list[int] = []
         self._halted = False
         self._pending: list[Any] = []
-        self._told.append(f"after {self._after}, the stream has {offsets}")
+        self._steps.append(f"after {self._after}, the stream has {offsets}")
 
     def play(self) -> None:
         """All messages arrive, in order, between the answers."""
         arriving = [it for it in self._log.offsets if it >= self._after]
         while (arriving or self._pending) and not self._halted:
             if arriving and (not self._pending or self._random.random() < 0.5):
-                self._told.append(f"message {arriving[0]}")
+                self._steps.append(f"message {arriving[0]}")
                 self._meet(self._gate.message(arriving[0]), arriving.pop(0))
             else:
                 self._answer(self._pending.pop(0))
@@ -103,7 +103,7 @@ class Reading:
             return
         found = self._log.since(what.offset) if what.question is Question.SINCE else self._log.since(0)
         is_lost = self._random.random() < 0.2
-        self._told.append(f"{what} is answered: {'lost' if is_lost else found}")
+        self._steps.append(f"{what} is answered: {'lost' if is_lost else found}")
         answer = Answer(what.question, None, LOST) if is_lost else Answer(what.question, found)
         self._meet(self._gate.answered(answer))
 

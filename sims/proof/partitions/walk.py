@@ -27,18 +27,18 @@ def walk(seed: int) -> None:
     """
     random = Random(seed)
     stage = Stage(KINDS[seed % len(KINDS)])
-    told = [str(stage.kind)]
+    steps = [str(stage.kind)]
     try:
         for name, happen in _chosen(stage, random):
-            told.append(name)
+            steps.append(name)
             happen()
             stage.check()
-        told.append("all is let go of")
+        steps.append("all is let go of")
         stage.wind_down()
     except Wrong as wrong:
-        raise BrokenHistory(seed, wrong, told) from wrong
+        raise BrokenHistory(seed, wrong, steps) from wrong
     except Exception as problem:  # the core itself has failed
-        raise BrokenHistory(seed, problem, told) from problem
+        raise BrokenHistory(seed, problem, steps) from problem
 
 
 def _chosen(stage: Stage, random: Random) -> Iterator[Choice]:

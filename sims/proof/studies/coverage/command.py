@@ -107,8 +107,8 @@ def _on_spark(spark: SparkSession, asked: Sequence[dict[str, Any]]) -> list[dict
 
     names = pa.array([json.dumps(it) for it in asked])
     rows = spark.createDataFrame(pa.table({"slot": pa.array(range(len(asked)), pa.int32()), "asked": names}))
-    told = rows.repartitionById(len(asked), "slot").mapInArrow(_judge, "told string").collect()
-    return [json.loads(row["told"]) for row in told]
+    judged = rows.repartitionById(len(asked), "slot").mapInArrow(_judge, "judged string").collect()
+    return [json.loads(row["judged"]) for row in judged]
 
 
 def _judge(batches: Iterator[Any]) -> Iterator[Any]:
@@ -116,8 +116,8 @@ def _judge(batches: Iterator[Any]) -> Iterator[Any]:
     import pyarrow as pa
 
     for batch in batches:
-        told = [json.dumps(judge(json.loads(text))) for text in batch["asked"].to_pylist()]
-        yield pa.RecordBatch.from_arrays([pa.array(told, pa.string())], ["told"])
+        judged = [json.dumps(judge(json.loads(text))) for text in batch["asked"].to_pylist()]
+        yield pa.RecordBatch.from_arrays([pa.array(judged, pa.string())], ["judged"])
 
 
 def judge(asked: dict[str, Any]) -> dict[str, Any]:

@@ -113,8 +113,8 @@ def _costs(
     predicted: list[Outcome], draws: Draws, settings: GroupSettings, truth: _Remembered, effort: Effort
 ) -> dict[str, Any]:
     seeds = range(TRUE_SEEDS, TRUE_SEEDS + effort.true_runs)
-    told, so = estimates(predicted, settings), estimates(truth.of(settings, seeds), settings)
-    return {name: _cost(told[name].interval(draws), so[name]) for name in COSTS}
+    predicted_costs, true_costs = estimates(predicted, settings), estimates(truth.of(settings, seeds), settings)
+    return {name: _cost(predicted_costs[name].interval(draws), true_costs[name]) for name in COSTS}
 
 
 def _cost(said: Interval, so: Any) -> dict[str, Any]:

@@ -19,11 +19,13 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     lines = [f"{len(rows)} true churns.", "", "| | measured | 95 % interval | goal |", "|---|---:|---:|---:|"]
     both = []
     for cost in COSTS:
-        told = [it for row in rows for it in _told(row, cost)]
-        both += told
+        estimates = [it for row in rows for it in _told(row, cost)]
+        both += estimates
         lines.append(
             _line(
-                f"{cost.replace('_', ' ')}: 90 % intervals that hold it", [holds(it) for it in told], GOALS["intervals"]
+                f"{cost.replace('_', ' ')}: 90 % intervals that hold it",
+                [holds(it) for it in estimates],
+                GOALS["intervals"],
             )
         )
     lines.append(_line("all of these together", [holds(it) for it in both], GOALS["intervals"]))

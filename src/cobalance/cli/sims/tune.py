@@ -237,7 +237,7 @@ def tune(
             preferences,
             seeds=seeds,
             tolerance=tolerance,
-            told=_progress,
+            report=_progress,
             churns=source.churns,
         )
     sys.stdout.write(page(found, group=name, unknown=unknown))
