@@ -106,7 +106,7 @@ def commands() -> set[str]:
     """The Redis commands in the sources, subcommands with a bar; `select` is for URLs with a database number."""
     scripts = "".join(path.read_text() for path in sorted(SOURCES.glob("lua/**/*.lua")))
     python = "".join(path.read_text() for path in sorted(SOURCES.glob("redis/*.py")))
-    found = re.findall(r"call\('(\w+)'", scripts)
+    found = [it.replace("PUBSUB", "PUBSUB|NUMSUB") for it in re.findall(r"call\('(\w+)'", scripts)]
     found += re.findall(r'(?:_exchange\(connection, |send_command\()"(\w+)"(?!, "LOAD")', python)
     found += ["|".join(words) for words in re.findall(r'\.ask\("(\w+)", "(\w+)"', python)]  # of a cluster
     return {command.lower() for command in found} - {"script"} | {"script|load", "evalsha", "select"}

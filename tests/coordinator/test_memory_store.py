@@ -251,6 +251,8 @@ def test_scripts_end_as_in_redis(client: redis.Redis, stores: list[MemoryStore],
         ("return redis.call('XADD', KEYS[5], 'MAXLEN', 5, '1-1', 'a', 'b')", "nothing but MAXLEN ~ length LIMIT most"),
         ("return redis.call('XADD', KEYS[5], '7-*', 'a', 'b')", "the id 7-*"),
         ("return redis.call('PUBLISH', 'untagged', 'x')", "does not carry the hash tag"),
+        ("return redis.call('PUBSUB', 'NUMSUB', 'untagged')", "does not carry the hash tag"),
+        ("return redis.call('PUBSUB', 'CHANNELS')", "does not know PUBSUB CHANNELS"),
         ("return 0/0", "no integer"),
     ],
 )
@@ -547,7 +549,7 @@ def test_threads_take_turns(store: MemoryStore) -> None:
 @given(steps=st.lists(st.tuples(st.sampled_from(["on", "off", "publish"]), st.integers(0, 2), st.integers(0, 1))))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_messages_go_to_whoever_listens_then(store: MemoryStore, steps: list[tuple[str, int, int]]) -> None:
-    """As often as it subscribed, in that order; unsubscribing ends all of them; PUBLISH returns the same count."""
+    """As often as it subscribed, in that order; unsubscribing ends all of them; PUBLISH and NUMSUB return the same count."""
     heard: list[tuple[int, str, bytes]] = []
     receivers = [lambda channel, message, who=who: heard.append((who, channel, message)) for who in range(3)]
     listening: dict[str, list[int]] = {channel: [] for channel in ("{t}:é", "{t}:n")}
@@ -562,6 +564,7 @@ def test_messages_go_to_whoever_listens_then(store: MemoryStore, steps: list[tup
             listening[channel] = [it for it in listening[channel] if it != who]
         count = run(store, "return redis.call('PUBLISH', ARGV[1], ARGV[2])", channel, "é")
         assert count == len(listening[channel])
+        assert run(store, "return redis.call('PUBSUB', 'NUMSUB', ARGV[1])", channel) == [channel.encode(), count]
         assert heard == [(it, channel, "é".encode()) for it in listening[channel]]
 
 

@@ -27,13 +27,14 @@ from tests.redis_user import as_published_user, published_user
 
 from cobalance import BlockingGroup, GroupSettings, errors, servers
 from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.keys import EVERYBODY
 from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.redis import listener as listener_module
 from cobalance.coordinator.redis.address import RedisAddress
 from cobalance.coordinator.redis.failures import call_failure, connect_failure
 from cobalance.coordinator.redis.transport import RedisTransport
 from cobalance.coordinator.requests import Header, Join, Request
-from cobalance.coordinator.transport import LISTENING, RESYNC, Script, Transport
+from cobalance.coordinator.transport import LISTENING, RESYNC, Listener, Script, Transport
 from cobalance.servers.ports import free_port
 
 KEYS = ("{t}:counter",)
@@ -277,6 +278,73 @@ def test_who_may_not_publish_is_warned_once(
         assert coordinator.state()["classes"] == "1=2"
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "hints cannot be published" in caplog.text
+
+
+def in_database(number: int, url: str) -> str:
+    assert url.endswith("/0")
+    return f"{url[:-1]}{number}"
+
+
+def listening_member(transport: Transport, group: str = "g") -> tuple[Coordinator, Listener, queue.Queue[int]]:
+    """A process that listens for a group of this name."""
+    coordinator, heard = Coordinator(transport, group), queue.Queue[int]()
+    listener = transport.listen(lambda _, version: heard.put(version))
+    listener.subscribe(coordinator.channel(EVERYBODY))
+    assert heard.get(timeout=WAIT_S) == LISTENING
+    return coordinator, listener, heard
+
+
+def test_a_pattern_is_no_listening_member(
+    private_redis: servers.OwnRedis, admin: redis_py.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A monitoring tool has PSUBSCRIBE *: the group is new all the same. Where NUMSUB is not permitted it counts, which
+    one warning says.
+    """
+    with closing(admin.pubsub()) as monitor:  # type: ignore[no-untyped-call]
+        monitor.psubscribe("*")
+        monitor.get_message(timeout=WAIT_S)
+        url = with_user(private_redis, "~* &* +@all -pubsub|numsub")
+        with closing(open_transport(url)) as limited:
+            for name in ("g", "h"):
+                with pytest.raises(errors.GroupActive):
+                    Coordinator(limited, name).create(QUICK)
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert "PSUBSCRIBE" in caplog.text
+        assert "pubsub|numsub" in caplog.text
+        with closing(open_transport(as_published_user(private_redis.url))) as permitted:
+            Coordinator(permitted, "g").create(QUICK)
+            _, listener, _ = listening_member(permitted, "h")
+            with closing(listener), pytest.raises(errors.GroupActive):
+                Coordinator(permitted, "h").create(QUICK)
+
+
+@pytest.mark.parametrize("rules", ["~* &* +@all", "~* &* +@all -info"])
+def test_databases_do_not_hear_each_other(private_redis: servers.OwnRedis, rules: str) -> None:
+    """Though Redis has one set of channels for all of them: groups of one name are two groups, and who listens for one
+    does not keep the other from being created and deleted.
+    """
+    url = with_user(private_redis, rules)
+    with closing(open_transport(url)) as first, closing(open_transport(in_database(3, url))) as second:
+        for here, there in ((first, second), (second, first)):
+            mine, listener, heard = listening_member(here)
+            with closing(listener):
+                other = Coordinator(there, "g")
+                other.create(QUICK)
+                other.delete()
+                with pytest.raises(errors.GroupActive):
+                    mine.create(QUICK)
+                assert heard.get(timeout=WAIT_S) == RESYNC
+                assert heard.empty()
+
+
+def test_a_database_of_another_number_works_with_quiet_heartbeats(private_redis: servers.OwnRedis) -> None:
+    """The number is no part of the server's identity."""
+    with closing(open_transport(in_database(3, as_published_user(private_redis.url)))) as transport:
+        coordinator = Coordinator(transport, "g")
+        coordinator.create(QUICK)
+        coordinator.execute(Request(Header("a", 1), Join(settings=QUICK)))
+        assert "/" not in coordinator.state()["server"]
+        assert coordinator.state()["pulse"].startswith(coordinator.state()["server"])
 
 
 def test_without_info_there_is_no_identity_and_one_warning(

@@ -33,7 +33,7 @@ OUTSIDE = {
     "cluster|slots",
     "xrange",
 }
-INSIDE = sorted(commands() - OUTSIDE - {"publish"})
+INSIDE = sorted(commands() - OUTSIDE - {"publish", "pubsub|numsub"})
 """The commands that scripts use, except for hints."""
 
 KEYS = dict(zip(NAMES, group_keys("g"), strict=True))

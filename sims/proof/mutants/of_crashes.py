@@ -33,7 +33,7 @@ VOUCHES: tuple[Mutant, ...] = (
     lua(
         "nobody-is-asked",
         "suspect",
-        "  if tonumber(publish(SUSPECT, ASK)) ~= 0 then return 'ALIVE' end -- or nobody can tell\n",
+        "  if heard_by(SUSPECT, ASK) ~= 0 then return 'ALIVE' end -- or nobody can tell\n",
         "",
         "A process that listens is not noticed, and not asked to call.",
         "untrue_witnesses@1..20",
@@ -67,7 +67,7 @@ VOUCHES: tuple[Mutant, ...] = (
     lua(
         "unheard-vouches",
         "vouch",
-        " or (tonumber(publish(CALLER, PRESENT)) or 0) == 0 then return 'UNHEARD' end",
+        " or (heard_by(CALLER, PRESENT) or 0) == 0 then return 'UNHEARD' end",
         " then return 'UNHEARD' end",
         "A member vouches where nobody hears its listener, and looks dead from then on.",
         "false_alarms@1..40",

@@ -56,12 +56,6 @@ _TOTALS = ("classes", "total", "graced_kept", "members", "owned", "free", "coord
 
 _NOBODY = Header(member="-", number=0)
 
-_OTHERS = (
-    "A group of this name in another database of that Redis counts, too, and so does whatever is subscribed to a pattern such as *: give "
-    "groups a key_prefix of their own, and end such a PSUBSCRIBE"
-)
-"""Redis has one set of channels for all its databases."""
-
 
 class Coordinator:
     """Runs the verbs of one group. An administrator's changes are journalled with `by`, as long as somebody says who."""
@@ -114,7 +108,7 @@ class Coordinator:
         if outcome == "HEARD":
             raise GroupActive(
                 f"group {self.group!r} is not new, since processes listen for it: Redis may have lost it. Its members recover it by "
-                f"themselves; to create it all the same, stop them first. {_OTHERS}"
+                f"themselves; to create it all the same, stop them first"
             )
 
     def configure(self, **changes: int | str) -> GroupSettings:
@@ -260,7 +254,7 @@ class Coordinator:
         if reply.results[0] == "HEARD":
             raise GroupActive(
                 f"group {self.group!r} has no members now, but processes that were members, or want to be, still listen: "
-                f"stop them and try again. {_OTHERS}"
+                "stop them and try again"
             )
 
     def step_down(self, member: str) -> None:

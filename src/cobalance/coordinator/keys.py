@@ -124,7 +124,9 @@ recovering.
 
 
 def hint_channel(group: str, member: str, prefix: str = DEFAULT_PREFIX) -> str:
-    """The channel on which a member learns that something changed for it."""
+    """The channel on which a member learns that something changed for it. In a database other than 0, the transport adds
+    its number.
+    """
     return _key(prefix, group, f"n:{member}")
 
 

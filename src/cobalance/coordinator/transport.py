@@ -128,7 +128,8 @@ class Transport(Protocol):
         """Runs the script once, without retries.
 
         One argument is put in front of the given ones: the identity of the server that runs this call, and of its data
-        (Redis's run id and replication id), or "" if unknown. So ``ARGV[1]`` is the identity and ``ARGV[2]`` the first
+        (Redis's run id and replication id), or "" if unknown; then a slash and the number of the database, unless that
+        is 0; a listener adds the same to the names of channels. So ``ARGV[1]`` is the identity and ``ARGV[2]`` the first
         given argument. A script that has done nothing may answer with the error :data:`DOUBTED`: the identity is then
         read again, marked with :data:`CERTAIN`, and the script called with it.
 

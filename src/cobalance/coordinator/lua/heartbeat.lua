@@ -7,7 +7,7 @@
 --          {revoke, resource, token, deadline, false} or {lost, resource, token, 0, false}, results {}
 local id, sub = ARGV[3], string.sub
 local s = redis.call('HMGET', KEYS[1], 'pulse', 'version', 'due', 'heard', 'r:' .. id, 'c:' .. id, 'k:' .. id)
-local who = ARGV[1] .. ' ' .. ARGV[5] .. ' ' -- how the pulse begins
+local who = string.match(ARGV[1], '^[^/]*') .. ' ' .. ARGV[5] .. ' ' -- how the pulse begins
 if s[1] and s[5] and #ARGV == 8 and ARGV[2] == '2' and sub(s[1], 1, #who) == who then
   local skew, session, beat, coordinator, heads = string.match(s[1], '^(%d+) (%d+) (%d+) (%S+) (.*)$', #who + 1)
   local version, due, seen, cursor = s[2], tonumber(s[3] or 0), ARGV[6], ARGV[7]

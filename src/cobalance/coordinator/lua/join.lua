@@ -11,7 +11,7 @@
 --          which results has; REJOIN: the pages before this one were lost, start over under another id; SUBSCRIPTIONS: there are too many different ones
 
 -- The connection may be older than a rollback: a new member hears again which server it talks to.
-if ARGV[4] == '1' and ARGV[1] ~= '' and string.sub(ARGV[1], 1, 1) ~= '!' then
+if ARGV[4] == '1' and string.find(ARGV[1], '^[^!/]') then
   return redis.error_reply('IDENTITY read INFO again')
 end
 

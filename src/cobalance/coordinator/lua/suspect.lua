@@ -28,7 +28,7 @@ local function look(m)
   if G.recovering > 0 then return 'RECOVERING' end
   local vouch = vouched()
   if not vouch then return 'UNVOUCHED' end
-  if tonumber(publish(SUSPECT, ASK)) ~= 0 then return 'ALIVE' end -- or nobody can tell
+  if heard_by(SUSPECT, ASK) ~= 0 then return 'ALIVE' end -- or nobody can tell
   local request, ends = vitals(SUSPECT)
   local seen = int(request) .. '/' .. int(ends) .. '/' .. vouch
   if SEEN_BEFORE ~= '' and seen ~= SEEN_BEFORE then return 'ALIVE' end

@@ -18,7 +18,7 @@ local function vouch()
   if not is_live(member(CALLER)) then return 'GONE' end
   if REQUEST < (tonumber(string.match(call('HGET', STATE, 'v:' .. CALLER) or '', '%d+$')) or 0) then return 'LATE' end
   if ARGV[FIRST] == '-' then return 'UNGUARDED' end
-  if IDENTITY == '' or IDENTITY ~= G.server or (tonumber(publish(CALLER, PRESENT)) or 0) == 0 then return 'UNHEARD' end
+  if IDENTITY == '' or IDENTITY ~= G.server or (heard_by(CALLER, PRESENT) or 0) == 0 then return 'UNHEARD' end
   return 'VOUCHED'
 end
 

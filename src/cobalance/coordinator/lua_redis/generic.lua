@@ -47,14 +47,27 @@ function commands.PERSIST(key)
 end
 
 -- Managed clusters deliver a script's message only on a channel that hashes to the script's own slot.
+local function listeners(channel)
+  local tag = channel:match('{([^}]+)}') or channel
+  if generic.hash_tag and tag ~= generic.hash_tag then
+    keyspace.refuse('the channel ' .. channel .. ' does not carry the hash tag of KEYS')
+  end
+  return generic.subscribers[channel] or 0
+end
+
+arity.PUBSUB = -1
+function commands.PUBSUB(question, ...)
+  if text(question):upper() ~= 'NUMSUB' then keyspace.refuse('the in-memory Redis does not know PUBSUB ' .. text(question)) end
+  local channels, size = values.texts(...)
+  local counts = {}
+  for i = 1, size do counts[2 * i - 1], counts[2 * i] = channels[i], listeners(channels[i]) end
+  return counts
+end
+
 arity.PUBLISH = 2
 function commands.PUBLISH(channel, message)
   channel, message = text(channel), text(message)
-  local tag = channel:match('{([^}]+)}') or channel
-  if generic.hash_tag and tag ~= generic.hash_tag then
-    keyspace.refuse('PUBLISH: the channel ' .. channel .. ' does not carry the hash tag of KEYS')
-  end
-  local receivers = generic.subscribers[channel] or 0
+  local receivers = listeners(channel)
   if receivers > 0 then
     local outbox = generic.outbox
     outbox[#outbox + 1] = channel

@@ -127,6 +127,12 @@ class RedisAddress:
         )
 
     @property
+    def database(self) -> str:
+        """How the channels of its database end, since Redis has one set of them for all: "/3"; "" for number 0."""
+        number = self._options.get("db")
+        return f"/{number}" if number else ""
+
+    @property
     def is_tcp(self) -> bool:
         """Whether it uses plain TCP, without TLS."""
         return self._connection_class is Connection

@@ -10,7 +10,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis_errors
@@ -153,6 +153,7 @@ class _Session:
     def __init__(self, source: RedisSource, on_hint: OnHint) -> None:
         self._source = source
         self._address: RedisAddress | None = None
+        self._database = ""
         self._connection: Any = NotConnected()
         self._on_hint = on_hint
         self._forget()
@@ -178,6 +179,7 @@ class _Session:
         self._forget()
         address = self._source.locate(_TIMEOUT_MS)
         self._address = address if home is None else address.at(*home)
+        self._database = self._address.database
         self._connection = self._address.connection(_TIMEOUT_MS)
         self._connection.connect()
 
@@ -191,19 +193,22 @@ class _Session:
     def follow(self, wanted: frozenset[str]) -> None:
         """Updates the subscriptions, and reads what has arrived."""
         if wanted - self._asked:
-            self._connection.send_command("SUBSCRIBE", *sorted(wanted - self._asked))
+            self._connection.send_command("SUBSCRIBE", *self._names(wanted - self._asked))
         if self._asked - wanted:
-            self._connection.send_command("UNSUBSCRIBE", *sorted(self._asked - wanted))
+            self._connection.send_command("UNSUBSCRIBE", *self._names(self._asked - wanted))
         self._asked = wanted
         while self._connection.can_read(0):
             self._last_heard_s, self._pinged = time.monotonic(), False
             self._handle(self._connection.read_response())
         self._check_alive()
 
+    def _names(self, channels: Iterable[str]) -> list[str]:
+        return [channel + self._database for channel in sorted(channels)]
+
     def _handle(self, message: Any) -> None:
         if not isinstance(message, list) or message[0] not in {b"message", b"subscribe"}:
             return
-        channel = message[1].decode()
+        channel = message[1].decode().removesuffix(self._database)
         if self._subscribed_s is None:
             self._subscribed_s = time.monotonic()
         if channel in self._asked:

@@ -26,6 +26,9 @@ _INSIDE_SINCE_7_2 = "ACL failure in script: "
 PUBLISH = "publish"
 """Used for hints only."""
 
+COUNT = "pubsub|numsub"
+"""Used to count who listens; without it, PUBLISH counts patterns as well."""
+
 # acl_check_cmd is new in Redis 7. It needs just enough words to find the key among them; Redis 8 takes only as many as the command does.
 _PROBE = Script.of(
     "permissions",
@@ -33,8 +36,10 @@ _PROBE = Script.of(
 local missing = {}
 for i = 1, #ARGV do
   local target = ARGV[i] == 'publish' and string.gsub(KEYS[1], '[^:]*$', 'n:1') or KEYS[1]
+  local command, part = string.match(ARGV[i], '^(%w+)|?(.*)$')
   for _, count in ipairs({3, 0, 1, 2, 4, 5}) do
-    local ok, allowed = pcall(redis.acl_check_cmd, ARGV[i], unpack({target, target, target, target, target}, 1, count))
+    local words = {part ~= '' and part or target, target, target, target, target}
+    local ok, allowed = pcall(redis.acl_check_cmd, command, unpack(words, 1, count))
     if ok then
       if not allowed then missing[#missing + 1] = ARGV[i] end
       break
@@ -57,7 +62,7 @@ def lacking(script: Script, key: str, exchange: Exchange) -> set[str]:
     """
     needed = _needed() if script.name in VERBS else _commands_of(script)
     missing = _missing(needed, key, exchange)
-    return set() if missing >= set(needed) - {"time", PUBLISH} else missing
+    return set() if missing >= set(needed) - {"time", PUBLISH, COUNT} else missing
 
 
 def lacking_of_all(key: str, exchange: Exchange) -> set[str] | None:
@@ -105,4 +110,4 @@ def _needed() -> Sequence[str]:
 
 def _commands_of(script: Script) -> Sequence[str]:
     found = re.findall(r"""(?:call|call_with)\(['"](\w+)['"]""", script.source)
-    return sorted({command.lower() for command in found})
+    return sorted({COUNT if command == "PUBSUB" else command.lower() for command in found})

@@ -18,7 +18,15 @@ from cobalance.coordinator.redis.damage import damage
 from cobalance.coordinator.redis.failures import ACL_PLACE, call_failure, connect_failure, not_redis
 from cobalance.coordinator.redis.hosts import RedisSource
 from cobalance.coordinator.redis.listener import RedisListener
-from cobalance.coordinator.redis.permissions import PUBLISH, is_inside_script, lacking, lacking_of_all, named, refusal
+from cobalance.coordinator.redis.permissions import (
+    COUNT,
+    PUBLISH,
+    is_inside_script,
+    lacking,
+    lacking_of_all,
+    named,
+    refusal,
+)
 from cobalance.coordinator.redis.raw_reply import read_raw
 from cobalance.coordinator.transport import CALL_TIMEOUT_MS, CERTAIN, DOUBTED, OnHint, Reply, Script
 from cobalance.errors import EvictingPolicy, ServerError, Unreachable
@@ -59,7 +67,7 @@ class RedisTransport:
         self._address: RedisAddress | None = None
         self._timeout_ms = call_timeout_ms
         self._connection: Wire = NotConnected()
-        self._identity = ""
+        self._identity, self._database = "", ""
         self._greeted = False
         self._in_step = False
         self._permitted: set[str] = set()
@@ -79,12 +87,13 @@ class RedisTransport:
     def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
         def evaluate(connection: Wire) -> Reply:
             try:
-                return _evaluate(connection, script, (len(keys), *keys, self._identity, *args))
+                return _evaluate(connection, script, (len(keys), *keys, self._identity + self._database, *args))
             except redis_errors.ResponseError as error:
                 if not str(error).startswith(DOUBTED):
                     raise
             self._identity = _identity(self._facts(connection))
-            return _evaluate(connection, script, (len(keys), *keys, CERTAIN + self._identity, *args))
+            certain = CERTAIN + self._identity + self._database
+            return _evaluate(connection, script, (len(keys), *keys, certain, *args))
 
         def run(connection: Wire) -> Reply:
             self._check_permitted(connection, script, keys[0])
@@ -110,7 +119,12 @@ class RedisTransport:
                 f"hints cannot be published (PUBLISH, channels {prefix}:*), so members hear of a change only at their next "
                 f"heartbeat; {ACL_PLACE}"
             )
-        if missing - {PUBLISH}:
+        if COUNT in missing:
+            self._warn(
+                "who listens cannot be counted exactly (+pubsub|numsub), so whatever is subscribed to a pattern, such as a PSUBSCRIBE *, "
+                f"counts as a process of every group; {ACL_PLACE}"
+            )
+        if missing - {PUBLISH, COUNT}:
             raise refusal(missing)
         self._permitted.add(key)
 
@@ -270,7 +284,7 @@ class RedisTransport:
         self._pinged = False
         try:
             address = self._source.locate(self._timeout_ms)
-            self._address, self._place = address, address.place
+            self._address, self._place, self._database = address, address.place, address.database
             self._connection = address.connection(self._timeout_ms, self._greet)
             self._connection.connect()
         except ServerError as error:

@@ -10,6 +10,8 @@ local FEED, LOAD, REVOKING, FREE, TIMERS = KEYS[6], KEYS[7], KEYS[8], KEYS[9], K
 local DEADLINES, OFFSETS, JOURNAL = KEYS[11], KEYS[12], KEYS[13]
 local MORE, LESS, LOOSE, DECLARED = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 
+local IDENTITY = string.match(ARGV[1], '^!?([^/]*)') -- the server that the caller's connection belongs to
+
 local TEXTS = {'server', 'mode', 'coordinator', 'list_hash', 'walker', 'classes', 'subscriptions', 'heads', 'scan', 'judged', 'sweep', 'pulse'}
 local NUMBERS = {
   'incarnation', 'version', 'due', 'heard', 'skew', 'gap_from', 'gap_at', 'token', 'recovering', 'total', 'graced_kept',

@@ -1,13 +1,27 @@
 -- What members must hear. FEED holds "member version resource": that something about this resource changed for this
 -- member at that version. The reply carries the *present* state, so hearing it twice, or late, does no harm.
 
+local publish, heard_by
+do
+
+local database = string.match(ARGV[1], '/.*$') or '' -- Redis has one set of channels for all of them
+
+local function channel(id) return string.sub(STATE, 1, -6) .. 'n:' .. id .. database end -- the state key ends in "state"
+
 -- Not more than a hint: a user who may not publish goes on without.
-local function publish(id, version)
-  return redis.pcall('PUBLISH', string.sub(STATE, 1, -6) .. 'n:' .. id, int(version)) -- the state key ends in "state"
+function publish(id, version) return redis.pcall('PUBLISH', channel(id), int(version)) end
+
+-- The same, and how many listen: in a cluster, on this node only; nil if nobody can tell. PUBLISH counts patterns, too, such as
+-- a monitor's PSUBSCRIBE *, so its count is only an upper bound, which has to do where NUMSUB is not permitted.
+function heard_by(id, version)
+  local most = tonumber(publish(id, version))
+  return most and most > 0 and redis.pcall('PUBSUB', 'NUMSUB', channel(id))[2] or most
 end
 
--- Asks everybody who listens to call, members of this data or not. How many they are: in a cluster, on this node only.
-local function call_all() return tonumber(publish('-', -1)) or 0 end
+end
+
+-- Asks everybody who listens to call, members of this data or not. How many they are.
+local function call_all() return heard_by('-', -1) or 0 end
 
 -- The elected coordinator ticks at the next deadline: it is woken (-1: ask) when that comes sooner than it expects.
 local function wake_coordinator(answered)

@@ -192,9 +192,6 @@ local function end_repair(reason, seq)
   save_group()
 end
 
--- The server that the caller's connection belongs to. Each visits a hash in an order of its own.
-local HERE = string.match(ARGV[1], '^!?(.*)$')
-
 -- What a page changes of the group's scalars.
 local COUNTED = {'incarnation', 'began', 'recovering', 'list_done', 'total', 'graced_kept', 'live', 'graced', 'token'}
 
@@ -246,8 +243,8 @@ end
 
 -- Does a call's share of it. True when it is done.
 function repair(reason, page, cursor, server)
-  if server == nil or server == '' then server = HERE end
-  if HERE ~= '' and HERE ~= server then page, cursor, server = 0, '0', HERE end
+  if server == nil or server == '' then server = IDENTITY end
+  if IDENTITY ~= '' and IDENTITY ~= server then page, cursor, server = 0, '0', IDENTITY end -- each visits a hash in an order of its own
   local seq, left = max(G.version, G.history), max(SHARE * G.moves, 1)
   lists.are_counted_anew = true -- a list whose members are still to be counted is not one that nobody has
   G.version, G.ceilings = seq + 1, 0 -- later than what anybody has heard

@@ -1,12 +1,10 @@
 -- Who calls, whether we may answer, and the answer.
 --
 -- ARGV of every verb: 1 server identity (as the caller's connection learnt it; with ! in front, as it was read for this very
--- call), 2 protocol, 3 member, 4 request (an administrator, member "-", says instead until when somebody waits for the answer; 0 is
+-- call; then / and the number of the database, unless that is 0), 2 protocol, 3 member, 4 request (an administrator, member "-", says instead until when somebody waits for the answer; 0 is
 -- for ever), 5 highest incarnation the caller's process has heard of, 6 highest version it has seen, 7 cursor (how far the member has
 -- heard its changes), 8 sum of the tokens it holds by then ("" not said); the verb's own arguments follow.
 local PROTOCOL = '2'
-local CERTAIN = string.sub(ARGV[1], 1, 1) == '!'
-local IDENTITY = CERTAIN and string.sub(ARGV[1], 2) or ARGV[1]
 local CALLER, REQUEST = ARGV[3], tonumber(ARGV[4])
 local KNOWN, SEEN, CURSOR = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local HELD = ARGV[8]
@@ -194,7 +192,7 @@ if CALLER == '-' and REQUEST > 0 and now > REQUEST then return refuse('LATE') en
 do
   local repairing = string.match(G.pulse, '^%l+ %d %d+ (%S+)$') or G.server
   local contradicts = G.server ~= '' and IDENTITY ~= G.server or repairing ~= '' and IDENTITY ~= repairing
-  if contradicts and IDENTITY ~= '' and not CERTAIN then return redis.error_reply('IDENTITY read INFO again') end
+  if contradicts and IDENTITY ~= '' and string.sub(ARGV[1], 1, 1) ~= '!' then return redis.error_reply('IDENTITY read INFO again') end
 end
 G.budget, G.lease = G.moves, 0 -- the latter: until when the caller may work what it has, if it never hears this answer
 local repaired
