@@ -13,7 +13,7 @@ from tests.faults.eventually import eventually
 
 from cobalance import BlockingGroup, Group, Tenure
 from cobalance.coordinator.memory.transport import MemoryTransport
-from cobalance.errors import GroupFailed, Unreachable
+from cobalance.errors import GroupFailed, MembershipError, Unreachable
 from cobalance.group import health
 from cobalance.settings import GroupSettings, MemberSettings
 
@@ -116,6 +116,59 @@ async def test_a_program_that_goes_on_beside_a_failed_group_is_not_ready(url: st
     with pytest.raises(ValueError, match="secret"):
         await group.stop()
     assert shown(group) == ("failed", False, False)
+
+
+async def test_a_group_that_could_not_be_entered_has_failed(url: str) -> None:
+    """Whatever refused it: it stays out, and says why, though without what the program's own exception says."""
+
+    class Refused(Group):
+        async def _prepare(self) -> None:
+            raise ValueError("secret")
+
+    class Late(Group):
+        async def _enter_group(self) -> None:
+            await super()._enter_group()
+            raise Unreachable("RabbitMQ cannot be reached.")
+
+    silent = Silent(MemoryTransport.named("silent").store)
+    silent.cut = True
+    refusals = [
+        (made(url, transport=silent), "it was not entered: Redis cannot be reached."),
+        (Refused("g", ["r"], redis_url=url), "it was not entered: a ValueError"),
+        (Late("g", ["r"], redis_url=url), "it was not entered: RabbitMQ cannot be reached."),
+    ]
+    for group, reason in refusals:
+        with pytest.raises((Unreachable, ValueError)) as caught:
+            async with group:
+                pass
+        assert shown(group) == ("failed", False, False)
+        assert group.health.reasons == (reason,)
+        assert group.failed is caught.value
+
+
+async def test_a_group_that_was_left_before_it_was_entered_has_not_failed(url: str) -> None:
+    """Its entry was cancelled, or somebody stopped it."""
+
+    class Slow(Group):
+        async def _prepare(self) -> None:
+            await anyio.sleep_forever()
+
+    cancelled, stopped = Slow("g", ["r"], redis_url=url), Slow("g", ["r"], redis_url=url)
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await cancelled.__aenter__()
+    async with anyio.create_task_group() as tasks:
+
+        async def start() -> None:
+            with pytest.raises(MembershipError):
+                await stopped.start()
+
+        tasks.start_soon(start)
+        await eventually(lambda: stopped.membership.is_open)
+        await stopped.stop()
+    for group in (cancelled, stopped):
+        assert shown(group) == ("left", True, False)
+        assert group.failed is None
 
 
 async def test_a_member_that_a_bug_of_ours_has_ended_is_not_alive(url: str) -> None:

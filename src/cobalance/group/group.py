@@ -190,6 +190,14 @@ class Group:
         if self.membership.is_entered:
             raise UsageError(ONCE)
         self.membership.enter()
+        try:
+            await self._enter()
+        except BaseException as error:
+            self.membership.tasks.note_refusal(error)
+            raise
+        return self
+
+    async def _enter(self) -> None:
         self._patience = Patience(self.name, self._connect_timeout_s)
         connector = self._connector
         coordinator = await self._patience.call(
@@ -211,7 +219,6 @@ class Group:
         except BaseException:
             await self.__aexit__(*sys.exc_info())
             raise
-        return self
 
     async def _enter_group(self) -> None:
         member = self.membership
@@ -320,8 +327,9 @@ class Group:
 
     @property
     def failed(self) -> BaseException | None:
-        """The exception that ended, or is ending, the membership: the program's own, a :class:`GroupFailed`, or what
-        has failed in the group's own code. None while all is well, and after a normal leave. Any thread.
+        """The exception that ended, or is ending, the membership, or kept it from being entered: the program's own, a
+        :class:`GroupFailed`, or what has failed in the group's own code. None while all is well, and after a normal
+        leave. Any thread.
         """
         return self.membership.tasks.failed
 

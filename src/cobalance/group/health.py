@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
+from cobalance.errors import CobalanceError
+from cobalance.group.tasks import ENTRY
 from cobalance.member.session import Phase
 
 if TYPE_CHECKING:
@@ -29,7 +31,9 @@ class Health:
 
     group: str
     state: HealthState
-    """new: not entered. joining: not a member yet. draining: on its way out. left: after a normal end."""
+    """new: not entered. joining: not a member yet. draining: on its way out. left: after a normal end. failed: after
+    another end, or not entered at all.
+    """
     live: bool
     """Whether a restart would not help."""
     ready: bool
@@ -73,7 +77,7 @@ def _state(member: Membership) -> HealthState:
     if not member.is_entered:
         return "new"
     if not member.is_open:
-        return "joining"
+        return "joining" if member.tasks.first_error is None else "left"
     phase = member.engine.session.phase
     if phase is Phase.LEFT or member.engine.is_over:
         return "left"
@@ -101,4 +105,11 @@ def _why_failed(member: Membership) -> str:
     """The program's own exceptions may quote anything."""
     if member.failure is not None:
         return f"it has failed: {member.failure.message}"
-    return f"it has failed: a {type(member.tasks.failed).__name__} in {member.tasks.failed_in}"
+    failed = member.tasks.failed
+    if member.tasks.failed_in is ENTRY:
+        return f"it was not entered: {failed if isinstance(failed, CobalanceError) else _a(failed)}"
+    return f"it has failed: {_a(failed)} in {member.tasks.failed_in}"
+
+
+def _a(error: object) -> str:
+    return f"a {type(error).__name__}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
-from cobalance.errors import GroupFailed, OutOfThreads, UsageError
+from cobalance.errors import GroupFailed, MembershipError, OutOfThreads, UsageError
 from cobalance.group.own_code import OwnCode, as_raised
 from cobalance.redact import raised_at
 from cobalance.threads.cancellation import is_cancellation
@@ -29,7 +29,7 @@ log = logging.getLogger("cobalance")
 
 T = TypeVar("T")
 
-PROGRAM, OWN = "the program's code", "the group's own code"
+PROGRAM, OWN, ENTRY = "the program's code", "the group's own code", "its entry"
 """Where the exception was raised that ends a membership."""
 
 
@@ -125,7 +125,9 @@ class Tasks:
 
     @property
     def failed(self) -> BaseException | None:
-        """The exception that ended, or is ending, the membership. None while all is well, and after a normal leave."""
+        """The exception that ended, or is ending, the membership, or kept it from being entered. None while all is well,
+        and after a normal leave.
+        """
         error = self.first_error
         return None if error is None or is_cancellation(error) else error
 
@@ -135,6 +137,11 @@ class Tasks:
             self.first_error, self.failed_in = error, OWN if isinstance(error, OutOfThreads) else where
             if not isinstance(error, GroupFailed):  # it has been logged already
                 self._log_end(error)
+
+    def note_refusal(self, error: BaseException) -> None:
+        """The group was not entered, as its caller hears; unless somebody left it before, that is a failure."""
+        if self.first_error is None and not isinstance(error, MembershipError):
+            self.first_error, self.failed_in = error, ENTRY
 
     def _log_end(self, error: BaseException) -> None:
         """Logs the exception's message only if allowed: it may quote anything."""
