@@ -116,6 +116,85 @@ async def test_so_does_another_task_of_its_process(url: str) -> None:
             await stage.let_it_end(group)
 
 
+class Turns:
+    """What several blocks for one role in one process do: of each, the token; and how many ever led at a time."""
+
+    def __init__(self) -> None:
+        self.tokens, self.leading, self.most = list[int](), 0, 0
+
+    def begins(self, token: int) -> None:
+        self.tokens.append(token)
+        self.leading += 1
+        self.most = max(self.most, self.leading)
+
+    def ends(self) -> None:
+        self.leading -= 1
+
+
+async def test_of_several_blocks_in_one_process_one_leads_at_a_time(url: str) -> None:
+    """Each is a candidate of its own: the next one leads when the first has passed the role on, under another token."""
+    turns = Turns()
+
+    async def lead(group: Group) -> None:
+        async with group.leadership() as tenure:
+            turns.begins(tenure.token)
+            await group.membership.confirm_held()
+            turns.ends()
+
+    with anyio.fail_after(WITHIN_S):
+        async with make(url) as group, anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(lead, group)
+    assert turns.most == 1
+    assert len(set(turns.tokens)) == 3
+
+
+def test_of_several_blocks_in_threads_one_leads_at_a_time(url: str) -> None:
+    """The same in a program without async."""
+    turns = Turns()
+
+    def lead() -> None:
+        with group.leadership() as tenure:
+            turns.begins(tenure.token)
+            group.describe()
+            turns.ends()
+
+    with BlockingGroup("g", ["role"], redis_url=url, settings=SETTINGS) as group:
+        threads = [threading.Thread(target=lead) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WITHIN_S)
+    assert turns.most == 1
+    assert len(set(turns.tokens)) == 3
+
+
+async def test_a_block_leads_once_a_role_that_was_asked_back_is_kept_after_all(url: str) -> None:
+    """It began to wait in between."""
+    works, leads = anyio.Event(), anyio.Event()
+
+    async def work(_: Tenure) -> None:
+        works.set()
+        await leads.wait()
+
+    async def lead(group: Group) -> None:
+        async with group.leadership():
+            leads.set()
+
+    with anyio.fail_after(WITHIN_S):
+        async with make(url, work=work) as group, anyio.create_task_group() as tasks:
+            await works.wait()
+            member, (tenure,) = group.membership, group.tenures.values()
+            member.drain(tenure.resource, tenure.token, 60_000)
+            member.flush()
+            await tenure.wait_draining()
+            tasks.start_soon(lead, group)
+            await member.confirm_held()
+            member.keep(tenure.resource, tenure.token)
+            member.flush()
+            await leads.wait()
+
+
 async def test_a_block_begins_once_on_assigned_has_returned(url: str) -> None:
     """Like work."""
     assigns, may_return = anyio.Event(), anyio.Event()

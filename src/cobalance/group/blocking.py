@@ -247,7 +247,8 @@ class BlockingMembership:
     @contextmanager
     def leadership(self, resource: str | None = None) -> Iterator[BlockingTenure]:
         """Waits for a role, and holds it for the duration of the block, which should end soon after ``tenure.active``
-        becomes false. Leaving the block passes the role to another member, if there is one.
+        becomes false. Leaving the block passes the role to another member, if there is one. Of several blocks for a
+        role, one leads at a time; see :meth:`cobalance.Group.leadership`.
         """
         role = _Role(self._group, resource)
         try:

@@ -445,7 +445,8 @@ class Group:
     async def leadership(self, resource: str | None = None) -> AsyncIterator[Tenure]:
         """Waits for a role, and holds it for the duration of the block, which is cancelled when the role is asked back
         or lost. Leaving the block passes the role to another member, if there is one. A block that takes its time to end
-        is waited for, as ``work`` is, before the role is passed on.
+        is waited for, as ``work`` is, before the role is passed on. Of several blocks for a role, in one process or in
+        many, one leads at a time, so a block inside of another one for the same role waits for ever.
 
         Args:
             resource: the role; may be omitted if the group has a single resource.

@@ -181,11 +181,11 @@ class Membership(Forkable):
             raise GroupFailed(self.failure.message)
 
     async def wait_role(self, wait_held: Callable[[], Awaitable[list[Tenure]]]) -> Tenure:
-        """A tenure of these on which work may begin."""
+        """A tenure of these on which work may begin, and that no other block of this process uses."""
         while True:
             for tenure in await wait_held():
                 held = self.roster.find(tenure.resource, tenure.token)
-                if tenure.active and held is not None and held.begun:
+                if tenure.active and not tenure.in_use and held is not None and held.begun:
                     return tenure
             await self.changed.wait()
 
@@ -446,6 +446,7 @@ class Membership(Forkable):
         it = self._find(resource, token)
         if it is not None:
             self._commands.append(lambda: it.tenure.keep() if it.tenure is not None and not it.closing else None)
+            self._commands.append(self._notice)
         self.hooks.moved(resource, token, "kept")
 
     def abort(self, resource: str, token: int, reason: AbortReason) -> None:
