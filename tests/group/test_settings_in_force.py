@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
+from functools import partial
 
 import anyio
 import attrs
@@ -101,6 +102,25 @@ async def test_a_change_is_in_force_and_told_at_once(url: str, caplog: pytest.Lo
         await until(lambda: says.settings.gather_ms == quiet.settings.gather_ms == 77)
     assert [line for line in warnings(caplog) if "gather_ms is 77 in the group and 0 in this program" in line]
     assert "its settings were changed: gather_ms is 77 now, and was 0" in caplog.text
+
+
+async def test_a_difference_is_warned_of_again_only_when_it_is_another_one(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not when the other one of two is gone, which gets an info line."""
+    name = unique("again")
+    with closing(open_transport(url)) as transport:
+        coordinator = Coordinator(transport, name)
+        coordinator.create(STORED)
+        async with Group(name, ["r"], redis_url=url, settings=OTHER) as group:
+            for gather_ms in (77, 78, 77):
+                await anyio.to_thread.run_sync(partial(coordinator.configure, gather_ms=gather_ms))
+                await until(lambda wanted=gather_ms: group.settings.gather_ms == wanted)
+    first, second = warnings(caplog)
+    assert "gather_ms is 0 in the group and 77 in this program" in first
+    assert "gather_ms is 78 in the group and 77 in this program" in second
+    infos = [it.getMessage() for it in caplog.records if "settings were changed" in it.getMessage()]
+    assert ["gather_ms is 77 now" in line for line in infos] == [True, True]
 
 
 @pytest.mark.parametrize(("before", "after"), [(20_000, 1_500), (600, 6_000)])

@@ -150,7 +150,7 @@ class Group:
         validate_name("key prefix", key_prefix)
         self.settings = settings or GroupSettings()
         """Before entering, the settings given by the code; afterwards those in force."""
-        self._wanted, self._known = settings, False
+        self._wanted, self._known, self._warned_of = settings, False, dict[str, tuple[int | str, int | str]]()
         own = _with_instance_id(member or MemberSettings())
         if own.instance_id is not None:
             validate_name("instance id", own.instance_id)
@@ -519,10 +519,10 @@ class Group:
     def _settings_read(self, settings: GroupSettings) -> None:
         """Called by the engine: the settings in force."""
         changed = differences(self.settings, settings) if self._known else {}
-        is_news = changed or not self._known
-        self.settings, self._known = settings, True
         other = differences(self._wanted, settings) if self._wanted is not None else {}
-        if other and is_news:
+        is_news = other.items() - self._warned_of.items()
+        self.settings, self._known, self._warned_of = settings, True, other
+        if is_news:
             log.warning("group %s: %s", self.name, _otherwise(self.name, other))
         elif changed:
             in_words = ", ".join(f"{name} is {now} now, and was {was}" for name, (was, now) in changed.items())
