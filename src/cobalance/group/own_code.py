@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from cobalance.errors import UsageError
-from cobalance.threads.cancellation import is_cancellation
+from cobalance.threads.cancellation import is_cancellation, is_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ def exits_contained() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if isinstance(error, Exception) or is_cancellation(error):
+        if is_failure(error):
             raise
         raise ContainedExit(error) from error
 

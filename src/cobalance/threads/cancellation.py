@@ -13,3 +13,10 @@ def is_cancellation(error: BaseException) -> bool:
     trio = sys.modules.get("trio")
     ends = (asyncio.CancelledError, GeneratorExit, *(() if trio is None else (trio.Cancelled,)))
     return isinstance(error, ends)
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether a plain function of the program's has failed. Nobody cancels one that runs: a cancellation that it raises
+    is another task's, whose result it has asked for.
+    """
+    return isinstance(error, Exception) or is_cancellation(error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -575,3 +577,91 @@ async def test_a_message_whose_key_cannot_be_found_is_given_up(here: Place, topi
         await seen.wait(2)
     assert sorted(seen.bodies) == ["a1", "c1"]
     assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["b1"]
+
+
+class Odd:
+    """A key of which the program's code raises when it is hashed, or compared with another one."""
+
+    def __init__(self, *, hashed: BaseException | None = None, compared: BaseException | None = None) -> None:
+        self.hashed, self.compared = hashed, compared
+
+    def __hash__(self) -> int:
+        if self.hashed is not None:
+            raise self.hashed
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        if self.compared is not None:
+            raise self.compared
+        return self is other
+
+
+ODD = [
+    ({"hashed": RecursionError()}, r"key\(delivery\) has failed: RecursionError"),
+    ({"hashed": asyncio.CancelledError()}, r"key\(delivery\) has failed: CancelledError"),
+    ({"compared": TypeError()}, r"key=\.\.\. has returned .*\(TypeError\): return text, a number, or a tuple"),
+    ({"compared": asyncio.CancelledError()}, r"key=\.\.\. has returned .*\(CancelledError\)"),
+]
+
+
+@pytest.mark.parametrize(("faults", "words"), ODD)
+async def test_a_key_that_cannot_be_hashed_or_compared_fails_its_message(
+    here: Place, topic: Topic, faults: dict[str, Any], words: str
+) -> None:
+    """As where the key function itself raises, whatever it is; and so it does where only a failed message's key waits."""
+    seen, failed, both_came = Seen(), Seen(), anyio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        if seen.note(delivery) == "a1":
+            await both_came.wait()
+
+    def note(delivery: Delivery, error: Exception) -> None:
+        assert re.match(words, str(error))
+        failed.note(delivery)
+
+    def key(delivery: Delivery) -> Odd:
+        return Odd(**faults) if delivery.body == b"b1" else Odd()
+
+    here.publish(topic, "a1", "b1", "c1")
+    options: dict[str, Any] = {"order": "key", "key": key, "on_error": "dead_letter", "on_failure": note}
+    async with here.member(topic, handle, **options) as member:
+        assert await failed.wait(1) == ["b1"]
+        both_came.set()
+        assert sorted(await seen.wait(2)) == ["a1", "c1"]
+        assert member.failed is None
+    assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["b1"]
+
+
+async def test_a_key_function_that_raises_a_cancellation_fails_its_message(here: Place, topic: Topic) -> None:
+    """It has asked a future that was cancelled, say; nobody has cancelled the member."""
+    seen = Seen()
+
+    def key(delivery: Delivery) -> str:
+        if delivery.body == b"b1":
+            raise asyncio.CancelledError
+        return first_letter(delivery)
+
+    here.publish(topic, "a1", "b1", "c1")
+    async with here.member(topic, _noting(seen), order="key", key=key, on_error="dead_letter"):
+        assert sorted(await seen.wait(2)) == ["a1", "c1"]
+    assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["b1"]
+
+
+async def test_a_key_that_changes_while_its_message_is_worked_is_still_one_key(here: Place, topic: Topic) -> None:
+    """It is hashed and compared when a message arrives, and never again."""
+    seen, counter = Seen(), [0]
+
+    class Changing(Odd):
+        def __hash__(self) -> int:
+            return counter[0]
+
+    async def handle(delivery: Delivery) -> None:
+        counter[0] += 1
+        seen.note(delivery)
+
+    one = Changing()
+    here.publish(topic, "a1", "a2", "a3")
+    async with here.member(topic, handle, order="key", key=lambda _: one) as member:
+        await seen.wait(3)
+        assert member.failed is None
+    assert ready_messages(here.amqp_url, topic.queue_names) == {topic.queue_names[0]: 0}

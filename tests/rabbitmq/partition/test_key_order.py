@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cobalance.rabbitmq.partition.acks import AckTracker, Progress
-from cobalance.rabbitmq.partition.key_order import KeyOrder
+from cobalance.rabbitmq.partition.key_order import KeyOrder, Keys
 
 
 @attrs.frozen
@@ -189,3 +189,27 @@ def test_order_holds_within_keys_and_exactly_the_unfinished_comes_again(examples
             assert of_key == [tag for tag in range(1, count + 1) if keys[tag - 1] == key][: len(of_key)]
 
     check()
+
+
+def test_keys_that_are_equal_are_one_until_they_are_forgotten() -> None:
+    """Whatever their values are, or become: those are compared only where a message arrives."""
+
+    class Changing:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __hash__(self) -> int:
+            return self.number
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Changing) and self.number == other.number
+
+    it, value = Keys(), Changing(1)
+    one, other, plain = it.find(value), it.find(Changing(2)), it.find(1)
+    assert it.find(Changing(1)) is one
+    assert len({one, other, plain, it.find(1.0), it.find("1")}) == 4
+    value.number = 2
+    it.forget(one)
+    assert it.find(Changing(2)) is other
+    it.forget(other)
+    assert len(it) == 2

@@ -16,9 +16,10 @@ from cobalance.group.clock import monotonic_ms
 from cobalance.rabbitmq.consume.parcels import Parcel
 from cobalance.rabbitmq.consume.slot import Slot
 from cobalance.rabbitmq.consume.watch import Watch
+from cobalance.rabbitmq.model.retries import incomparable
 from cobalance.rabbitmq.partition.in_flight import Turn
-from cobalance.rabbitmq.partition.key_order import KeyOrder
-from cobalance.threads.cancellation import is_cancellation
+from cobalance.rabbitmq.partition.key_order import Key, KeyOrder, Keys
+from cobalance.threads.cancellation import is_cancellation, is_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
@@ -46,8 +47,8 @@ class ByKey:
         most: int = 1,
     ) -> None:
         self._worker, self._serve, self._key_of, self._places, self._most = worker, serve, key_of, places, most
-        self._lock = threading.Lock()  # guards the order and the flags below; slots may be threads
-        self._order = KeyOrder[Parcel]()
+        self._lock = threading.Lock()  # guards the order, the keys and the flags below; slots may be threads
+        self._order, self._keys = KeyOrder[Parcel](), Keys()
         self._closed = False
         self._asked = self._opening = False
         """Whether another slot was asked for; whether one was opened and has begun nothing yet."""
@@ -62,10 +63,10 @@ class ByKey:
 
     def add(self, deliveries: Iterable[Delivery]) -> None:
         """Messages have been taken from the channel."""
-        parcels = [self._parcel(it) for it in deliveries]
+        arrived = [self._keyed(it) for it in deliveries]
         with self._lock:
-            for parcel in parcels:
-                self._order.add(parcel)
+            for parcel, key in arrived:
+                self._add(parcel, key)
 
     def open_slots(self, start_soon: StartSoon) -> None:
         """Opens a slot if something may be begun and there is a place; called whenever that may have changed."""
@@ -125,6 +126,8 @@ class ByKey:
         with self._lock:
             self._closed = True
             left = self._order.clear()
+            for key in {it.key for it in left if it.key not in self._order}:
+                self._keys.forget(key)
         self._return(left)
 
     # -- for slots (any thread) ----------------------------------------------------------------------------------------
@@ -161,21 +164,26 @@ class ByKey:
             taken.append(parcel)
         return Parcel(tuple(it for parcel in taken for it in parcel.deliveries), key=first.key)
 
-    def finish(self, key: Hashable) -> None:
+    def finish(self, key: Key) -> None:
         """What was taken of this key is finished."""
         with self._lock:
-            self._order.finish(key)
+            self._finish(key)
 
-    def put_back(self, key: Hashable, parcels: Sequence[Parcel], at: float | None) -> None:
+    def put_back(self, key: Key, parcels: Sequence[Parcel], at: float | None) -> None:
         """What was taken of this key is unfinished; it comes first again, or returns to the queue if this is closed."""
         with self._lock:
             closed = self._closed
             if closed:
-                self._order.finish(key)
+                self._finish(key)
             else:
                 self._order.put_back(key, parcels, at)
         if closed:
             self._return(parcels)
+
+    def _finish(self, key: Key) -> None:
+        self._order.finish(key)
+        if key not in self._order:
+            self._keys.forget(key)
 
     async def _run(self, turn: Turn) -> None:
         self._unused.discard(turn)
@@ -199,13 +207,23 @@ class ByKey:
         self._worker.slots.append(slot)
         return slot
 
-    def _parcel(self, delivery: Delivery) -> Parcel:
+    def _keyed(self, delivery: Delivery) -> tuple[Parcel, Hashable]:
+        """A parcel, and what the program says its key is. Without one, it waits for nothing, and fails when its turn comes."""
         parcel = Parcel((delivery,), self._worker.earlier.take([delivery]))
         try:
-            parcel.key = self._key_of(delivery)
-        except UsageError as error:  # nobody knows what it has to wait for; it fails when its turn comes
-            parcel.key, parcel.flaw = parcel, error
-        return parcel
+            return parcel, self._key_of(delivery)
+        except UsageError as error:
+            parcel.flaw = error
+            return parcel, parcel
+
+    def _add(self, parcel: Parcel, key: Hashable) -> None:
+        try:
+            parcel.key = self._keys.find(key)
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            parcel.key, parcel.flaw = self._keys.find(parcel), incomparable(error)
+        self._order.add(parcel)
 
     def _stop_waiting(self) -> None:
         turn, self._turn = self._turn, None

@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from cobalance.rabbitmq.partition.key_order import Key
 from cobalance.redact import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable
 
     from cobalance.rabbitmq.partition.delivery import Delivery
+
+
+NO_KEY = Key(None, 0)
 
 
 @attrs.define(eq=False)
@@ -20,7 +24,7 @@ class Parcel:
 
     deliveries: tuple[Delivery, ...]
     failures: int = 0
-    key: Hashable = None
+    key: Key = NO_KEY
     """Parcels with the same key wait for each other, where order is kept by key."""
     flaw: Exception | None = None
     """What it fails with before a handler is called: its key cannot be found."""

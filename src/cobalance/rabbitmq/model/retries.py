@@ -13,6 +13,7 @@ import attrs
 
 from cobalance.errors import InvalidSettings, UsageError
 from cobalance.settings import between, number_between
+from cobalance.threads.cancellation import is_failure
 
 if TYPE_CHECKING:
     from cobalance.rabbitmq.partition.delivery import Delivery
@@ -32,9 +33,20 @@ def key_by(key_of: Callable[[Delivery], Hashable], delivery: Delivery, *, name: 
         key = key_of(delivery)
         _check_plain_key(key)
         hash(key)
-    except Exception as error:
+    except BaseException as error:
+        if not is_failure(error):
+            raise
         raise UsageError(f"{name} has failed: {type(error).__name__}") from error
     return key
+
+
+def incomparable(error: BaseException) -> UsageError:
+    """The failure of a message whose key cannot be compared with those of others."""
+    failure = UsageError(
+        f"key=... has returned what cannot be compared with other keys ({type(error).__name__}): return text, a number, or a tuple of these"
+    )
+    failure.__cause__ = error
+    return failure
 
 
 def _check_plain_key(key: object) -> None:

@@ -16,6 +16,8 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+import attrs
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
@@ -35,6 +37,44 @@ class Keyed(Protocol):
 T = TypeVar("T", bound=Keyed)
 
 
+@attrs.define(eq=False)  # not frozen, which takes longer to make
+class Key:
+    """All keys that are equal, as one object, which is compared by identity."""
+
+    value: Hashable
+    hash: int
+
+
+class Keys:
+    """The keys of unfinished messages. The program's ``__hash__`` and ``__eq__``, which may raise anything and change their
+    minds, are called when a message arrives, and never again.
+    """
+
+    def __init__(self) -> None:
+        self._by_hash: dict[int, list[Key]] = {}
+
+    def find(self, value: Hashable) -> Key:
+        """The key of a message that has arrived. Raises what hashing and comparing it raise, and has changed nothing then."""
+        number = hash(value)
+        for key in self._by_hash.get(number, ()):
+            if key.value is value or value == key.value:
+                return key
+        bool(value == value)  # noqa: PLR0124 -- what raises here would raise over the messages behind it
+        key = Key(value, number)
+        self._by_hash.setdefault(number, []).append(key)
+        return key
+
+    def forget(self, key: Key) -> None:
+        """No message has it any more."""
+        same = self._by_hash[key.hash]
+        same.remove(key)
+        if not same:
+            del self._by_hash[key.hash]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_hash.values()))
+
+
 class KeyOrder(Generic[T]):
     """The messages of one partition that are not finished. `now` and times are monotonic ms."""
 
@@ -49,6 +89,9 @@ class KeyOrder(Generic[T]):
 
     def __bool__(self) -> bool:
         return bool(self._lines)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._lines
 
     def add(self, item: T) -> None:
         """A message has arrived, behind all others."""
