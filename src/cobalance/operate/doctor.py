@@ -218,7 +218,8 @@ class Doctor:
         if gone:
             ways = {creation(topic) for name in gone if (topic := split_resource(name)[0])}
             advice = (
-                f"create it again as it was{': ' if ways else ''}{', '.join(sorted(ways))}; or let no member name it"
+                f"create it again as it was{': ' if ways else ''}{', '.join(sorted(ways))}; or let no member name it. What is published to it "
+                "meanwhile fails, or goes to the queues of other groups alone"
             )
             yield _group(group, "queues", "error", f"there is no queue {', '.join(gone)}", advice)
 

@@ -155,6 +155,18 @@ def test_a_set_that_has_lost_a_queue_is_made_whole_through_its_topic(topic: Topi
     delete_topic(amqp_url, own.name, force=True)
 
 
+def test_a_publisher_does_not_begin_where_a_set_would_hide_that_a_queue_is_missing(topic: Topic, amqp_url: str) -> None:
+    """RabbitMQ returns nothing that it can put into the set's queue, so the topic's own group alone would not get it."""
+    own = create_topic(amqp_url, topic, group="audit")
+    with connected(amqp_url) as admin:
+        admin.delete(topic.queue_names[0])
+    for asked_for in (topic, topic.name):
+        with pytest.raises(QueueMissing, match=f"{topic.queue_names[0]}.*topic create {topic.name} --partitions 2"):
+            Publisher(amqp_url, asked_for).publish(None, b"x", partition=0)
+    assert held(amqp_url, own) == 0
+    delete_topic(amqp_url, own.name)
+
+
 def test_a_set_whose_creation_was_interrupted_is_not_taken_for_whole(
     topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

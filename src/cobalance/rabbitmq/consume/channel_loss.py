@@ -151,7 +151,9 @@ class ChannelLosses:
     def _missed(self, error: QueueMissing) -> AfterLoss:
         if self._has_consumed:
             log.error(
-                "group %s: queue %s was deleted; its partition is given up until it is back", self._group, self._queue
+                "group %s: queue %s was deleted; its partition is given up until it is back. What is published to it meanwhile fails; or, if "
+                "another queue is bound to its exchange under the same key, such as another group's own, it goes there alone",
+                *(self._group, self._queue),
             )
             return AfterLoss(give_up="queue_missing")
         if not self._missing:

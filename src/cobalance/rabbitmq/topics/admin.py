@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import takewhile
@@ -343,6 +343,25 @@ class Admin:
             return queues.index(named) if named else sum(1 for _ in takewhile(self.exists, queues))
         channel.close()
         return len(queues)
+
+    def first_missing(self, queues: Sequence[str]) -> str | None:
+        """The first of these queues that does not exist. One that lives on a node that is down, and what follows it, are
+        taken to be there.
+        """
+        channel = self._connection.channel()
+        try:
+            for queue in queues:
+                look_unanswered(channel, queue)
+            channel.basic_qos()  # the answer comes after all of that, and asks no queue
+        except pika_errors.ChannelClosedByBroker as error:
+            if is_unavailable(error):
+                return None
+            if error.reply_code != 404:
+                raise _failure(error, queues[0]) from None
+            said = NO_QUEUE.search(error.reply_text)
+            return said[1] if said and said[1] in queues else next((it for it in queues if not self.exists(it)), None)
+        channel.close()
+        return None
 
     def require_exchange(self, name: str) -> None:
         """Raises TopicMissing unless the exchange exists."""

@@ -285,8 +285,8 @@ def check_topic(url: str, topic: Topic, *, timeout_ms: int = 10_000) -> Topic:
     with connected(url, timeout_ms, in_all=True) as admin:
         _require_complete(admin, topic)
         current = current_layout(admin, topic)
-        if not admin.exists(last := current.queue_names[-1]):
-            raise _incomplete(admin, current, current.partitions, last)
+        if missing := admin.first_missing(current.queue_names):  # another queue that is bound alike may hide that
+            raise _incomplete(admin, current, current.partitions, missing)
         admin.refuse_more_partitions(current)
         return current
 
