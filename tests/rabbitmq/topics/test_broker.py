@@ -11,7 +11,7 @@ import attrs
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.exceptions import StreamLostError
+from pika.exceptions import StreamLostError, UnroutableError
 from tests.consumers import new_topic
 from tests.names import unique
 from tests.rabbitmq.topics.dying import dying
@@ -20,6 +20,7 @@ from cobalance import ConsumerGroup, servers
 from cobalance.errors import (
     AuthenticationRefused,
     ChannelLost,
+    PublishFailed,
     QueueMismatch,
     QueueMissing,
     TopicInUse,
@@ -556,3 +557,43 @@ def test_a_lookup_takes_no_longer_than_it_is_allowed(amqp_url: str) -> None:
         with connected(amqp_url, 1_000, in_all=True) as admin:
             while True:
                 admin.exists("none")
+
+
+def is_routed(url: str, exchange: str, key: str) -> bool:
+    """Whether a queue takes what is published like this."""
+    with channel(url) as it:
+        it.confirm_delivery()
+        try:
+            it.basic_publish(exchange, key, b"x", mandatory=True)
+        except UnroutableError:
+            return False
+    return True
+
+
+def test_creating_a_topic_again_restores_its_bindings(topic: Topic, amqp_url: str) -> None:
+    """Of queues that are there, too; others may have unbound them by hand. While another process changes it, nothing is done."""
+    with connected(amqp_url) as admin, Publisher(amqp_url, topic) as publisher:
+        admin.unbind(topic.queue_names[1], topic.name, topic.routing_keys(1))
+        with connected(amqp_url) as other, other.changing(topic.name):
+            assert create_topic(amqp_url, topic) == topic
+            with pytest.raises(PublishFailed, match="no queue takes"):
+                publisher.publish(None, b"x", partition=1)
+        assert create_topic(amqp_url, topic) == topic
+        for key in topic.routing_keys(1):
+            assert is_routed(amqp_url, topic.name, key)
+
+
+def test_creating_a_topic_again_does_not_open_a_layout_that_is_closed(
+    topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a growth that was interrupted, wherever that was: what came into it would be behind what is in the new one."""
+    for changes in count():
+        with dying(monkeypatch, changes):
+            grow_topic(amqp_url, topic.name, 4)
+        before = [is_routed(amqp_url, topic.name, topic.routing_key(it)) for it in range(3)]
+        current = create_topic(amqp_url, topic)
+        assert [is_routed(amqp_url, topic.name, topic.routing_key(it)) for it in range(3)] == before
+        if current.layout > 1:
+            break
+    assert before == [False] * 3
+    delete_topic(amqp_url, topic.name, force=True)

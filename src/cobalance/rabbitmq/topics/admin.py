@@ -129,13 +129,13 @@ class Admin:
         return str(told) if told else None
 
     @contextmanager
-    def changing(self, topic: str) -> Iterator[None]:
+    def changing(self, topic: str, *, patience_s: float = LOCK_PATIENCE_S) -> Iterator[None]:
         """Locks the topic against other changes, by an exclusive queue, which is deleted with its connection.
 
         Raises:
             TopicInUse: another process keeps changing it.
         """
-        lock, give_up_at = f"{topic}.changing", time.monotonic() + LOCK_PATIENCE_S
+        lock, give_up_at = f"{topic}.changing", time.monotonic() + patience_s
         while not self._take(lock):
             if time.monotonic() > give_up_at:
                 raise TopicInUse(f"Topic {topic!r} at {self.place} is being changed by another process; try again.")

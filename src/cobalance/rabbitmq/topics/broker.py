@@ -12,6 +12,7 @@ from pika import exceptions as pika_errors
 
 from cobalance.errors import (
     CobalanceError,
+    PermissionMissing,
     QueueMissing,
     TopicInUse,
     TopicMismatch,
@@ -47,7 +48,7 @@ def create_topic(url: str, topic: Topic, *, group: str | None = None) -> Topic:
     """Declares the topic's exchange, queues and bindings. Returns the topic as it is on the broker.
 
     What already exists must match and is left as it is; a topic that has been grown since matches. What is missing is
-    made again; queues that were deleted are empty then, which is logged.
+    made again, bindings as well, if the user may; queues that were deleted are empty then, which is logged.
 
     With a `group`, also creates a queue set for it, which receives every message from then on, as the topic's own
     queues do. Returns that set, which is consumed like a topic and equals `topic.for_group(group)`. A topic with queue
@@ -99,11 +100,12 @@ def _create_set(url: str, topic: Topic, own: Topic) -> Topic:
 
 def _create_topic(url: str, topic: Topic) -> Topic:
     with connected(url) as admin:
-        if admin.has_exchange(topic.marker):  # Complete. Binding again would reopen a layout that was closed.
+        if admin.has_exchange(topic.marker):  # it is complete
             try:
                 current = verify(admin, topic)
                 if current.dead_letter_queue:
                     admin.verify(current.dead_letter_queue)
+                _bind_again(admin, current)
                 return current
             except (QueueMissing, TopicMissing):
                 pass  # Something has been deleted since; it is created again.
@@ -118,6 +120,21 @@ def _create_topic(url: str, topic: Topic) -> Topic:
                 "topic %s had lost queues, and what they held: %s. They are there again", topic.name, ", ".join(lost)
             )
         return current
+
+
+def _bind_again(admin: Admin, topic: Topic) -> None:
+    """Restores bindings that were removed by hand: AMQP does not tell which there are. Leaves them as they are to a user who
+    may not, to another process that changes the topic just now, and to a growth that was interrupted, which may have closed
+    this layout.
+    """
+    with suppress(PermissionMissing, TopicInUse), admin.changing(topic.name, patience_s=0):
+        if newest_layout(admin, topic.name) == topic.layout and not is_being_grown(admin, topic):
+            _bind(admin, topic)
+
+
+def _bind(admin: Admin, topic: Topic) -> None:
+    for partition, name in enumerate(topic.queue_names):
+        admin.bind(name, topic.name, topic.routing_keys(partition))
 
 
 def _lost_queues(admin: Admin, topic: Topic) -> list[str]:
@@ -137,8 +154,7 @@ def open_layout(admin: Admin, topic: Topic) -> None:
         admin.declare(topic.dead_letter_queue)
     for queue in topic.queues:
         admin.declare(queue)
-    for partition, name in enumerate(topic.queue_names):
-        admin.bind(name, topic.name, topic.routing_keys(partition))
+    _bind(admin, topic)
     admin.declare_exchange(topic.size_marker, {})
     admin.declare_exchange(topic.newest_marker, {})
     admin.declare_exchange(topic.marker, {PARTITIONS_ARGUMENT: topic.partitions, LAYOUT_ARGUMENT: topic.layout})
