@@ -9,6 +9,7 @@ from cobalance.group.blocking import BlockingMembership
 from cobalance.group.worker import is_async
 from cobalance.limits import check_callables
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
+from cobalance.threads.portal import now
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +105,7 @@ class BlockingConsumerGroup(BlockingMembership):
 
     def reject(self, delivery: Delivery) -> None:
         """Gives a message up (``ack="manual"``): it goes to the queue's dead-letter target."""
-        self._group.reject(delivery)
+        self._call(now, self._group.reject, delivery)  # on its event loop, which no signal handler interrupts
 
     def seek(self, stream: str, start: Start) -> None:
         """Continues reading a stream from elsewhere; see :meth:`cobalance.ConsumerGroup.seek`."""
