@@ -5,6 +5,7 @@ Redis fills it here; what the queues and streams hold, and the verdicts, are add
 
 from __future__ import annotations
 
+from collections import defaultdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -16,7 +17,7 @@ from cobalance.limits import STARTING
 from cobalance.settings import GroupSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from cobalance.coordinator.client import Coordinator, KeptOffset, MemberRow, ResourceRow, SubscriptionRow
 
@@ -220,46 +221,41 @@ class GroupDescription:
         Raises:
             UnknownGroup: there is no such group.
         """
-        subscriptions = tuple(_subscription(coordinator, row) for row in coordinator.subscriptions())
-        rows, resources = tuple(coordinator.members()), tuple(coordinator.resources())
-        let_go, scalars = tuple(coordinator.kept_offsets()), coordinator.state()
+        scalars = coordinator.state()
         now_ms = int(scalars["heard"])
-        held = _by_owner(resources)
-        members = tuple(_member(row, held.get(row.id, ()), now_ms) for row in rows)
-        named = _named(subscriptions)
-        graced = {member.id for member in members if member.state == "graced"}
-        described = tuple(_resource(row, named, graced, now_ms) for row in resources)
+        subscriptions = tuple(_subscription(coordinator, row) for row in coordinator.subscriptions())
+        rows = tuple(coordinator.members())
+        named, graced = _named(subscriptions), {row.id for row in rows if row.status == "graced"}
+        described, held, statuses = list[ResourceDescription](), defaultdict[str, list[str]](list), set[str]()
+        for it in coordinator.resources():  # Redis looks up the next page meanwhile
+            described.append(_resource(it, named, graced, now_ms))
+            statuses.add(it.status)
+            if it.owner is not None:
+                held[it.owner].append(it.name)
+        let_go = tuple(coordinator.kept_offsets())
+        members = tuple(_member(row, held[row.id], now_ms) for row in rows)
         expires_ms = int(scalars["expires"])
         return cls(
             name=coordinator.group,
-            state="Recovering" if int(scalars["recovering"]) > now_ms else _state(members, resources),
+            state="Recovering" if int(scalars["recovering"]) > now_ms else _state(members, statuses),
             settings=settings_of(scalars),
             coordinator=scalars["coordinator"] or None,
             offsets_known=scalars["offsets_known"] == "1",
             expires_at=datetime.fromtimestamp(expires_ms / 1000, UTC) if expires_ms else None,
             members=members,
-            resources=described,
+            resources=tuple(described),
             subscriptions=subscriptions,
             let_go=tuple(_let_go(row, now_ms) for row in let_go if row.committed != STARTING),
             at_ms=now_ms,
         )
 
 
-def _by_owner(resources: Sequence[ResourceRow]) -> Mapping[str, Sequence[str]]:
-    found: dict[str, list[str]] = {}
-    for row in resources:
-        if row.owner is not None:
-            found.setdefault(row.owner, []).append(row.name)
-    return found
-
-
-def _state(members: Sequence[MemberDescription], resources: Sequence[ResourceRow]) -> GroupState:
+def _state(members: Sequence[MemberDescription], statuses: set[str]) -> GroupState:
     if all(member.state == "silent" for member in members):
         return "Empty"
-    statuses = {row.status for row in resources}
     if "free" in statuses:
         return "Assigning"
-    return "Stable" if statuses <= {"held", "halted"} else "Reconciling"
+    return "Reconciling" if statuses - {"held", "halted"} else "Stable"
 
 
 def _subscription(coordinator: Coordinator, row: SubscriptionRow) -> SubscriptionDescription:

@@ -26,6 +26,7 @@ from tests.faults.certificates import Certificates
 from tests.redis_user import as_published_user, published_user
 
 from cobalance import BlockingGroup, GroupSettings, errors, servers
+from cobalance.coordinator import client as client_module
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import EVERYBODY
 from cobalance.coordinator.open import open_transport
@@ -33,7 +34,7 @@ from cobalance.coordinator.redis import listener as listener_module
 from cobalance.coordinator.redis.address import RedisAddress
 from cobalance.coordinator.redis.failures import call_failure, connect_failure
 from cobalance.coordinator.redis.transport import RedisTransport
-from cobalance.coordinator.requests import Header, Join, Request
+from cobalance.coordinator.requests import Header, Join, Request, SetResources
 from cobalance.coordinator.transport import LISTENING, RESYNC, Listener, Script, Transport
 from cobalance.servers.ports import free_port
 
@@ -164,6 +165,48 @@ def test_a_frozen_server_times_out_and_replies_stay_in_step(
     reply = transport.call(INCR, KEYS, [])
     assert reply == 3
     assert admin.get(KEYS[0]) == b"3"
+
+
+def test_a_posted_call_is_answered_in_its_turn(transport: RedisTransport, admin: redis_py.Redis) -> None:
+    """Whatever comes between is answered, too; what cannot be answered may be called in the usual way."""
+    assert transport.post(INCR, KEYS, ())() is None  # not connected yet
+    transport.call(INCR, KEYS, ())
+    first = transport.post(INCR, KEYS, ())
+    assert transport.call(INCR, KEYS, ()) == 3
+    second = transport.post(INCR, KEYS, ())
+    third = transport.post(INCR, KEYS, ())
+    assert [third(), first(), second(), second()] == [5, 2, 4, 4]
+    admin.script_flush()
+    assert transport.post(INCR, KEYS, ())() is None
+    assert transport.call(INCR, KEYS, ()) == 6
+    lost = transport.post(INCR, KEYS, ())
+    admin.client_kill_filter(_type="normal", skipme=True)
+    assert lost() in {7, None}
+    count = transport.call(INCR, KEYS, ())
+    transport.set_call_timeout(400)
+    assert transport.post(INCR, KEYS, ())() is None
+    assert transport.call(INCR, KEYS, ()) == int(str(count)) + 1
+    unread = transport.post(INCR, KEYS, ())
+    transport.close()
+    assert unread() is None
+    assert transport.post(INCR, KEYS, ())() is None
+
+
+def test_a_listing_goes_on_where_its_connection_was_lost(
+    transport: Transport, admin: redis_py.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next page is under way while the last is read."""
+    monkeypatch.setitem(client_module._PAGES, "resources", 2)
+    group = Coordinator(transport, "g")
+    group.create(GroupSettings())
+    joined = group.execute(Request(Header("m", 1), Join(settings=GroupSettings())))
+    header = Header("m", 2, joined.incarnation, joined.version, joined.cursor)
+    group.execute(Request(header, SetResources(version=1, digest="d", names=("a", "b", "c", "d", "e"))))
+    found = list[str]()
+    for row in group.resources():
+        found.append(row.name)
+        admin.client_kill_filter(_type="normal", skipme=True)
+    assert found == ["a", "b", "c", "d", "e"]
 
 
 def test_a_server_that_dies_during_a_call(transport: Transport, private_redis: servers.OwnRedis) -> None:

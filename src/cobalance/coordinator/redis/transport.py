@@ -78,6 +78,8 @@ class RedisTransport:
         """Whether this connection's user may PING."""
         self._fails_over = fails_over
         self._warned = set() if warned is None else warned
+        self._posted: list[Reply] | None = None
+        """Where the answer goes that is still to be read."""
         self._closed = False
         self._lock = threading.Lock()
 
@@ -107,6 +109,34 @@ class RedisTransport:
             raise damage(failed, keys, ask) or failed
 
         return self._perform(run, f"the script {script.name}")
+
+    def post(self, script: Script, keys: Sequence[str], args: Sequence[str]) -> Callable[[], Reply]:
+        """Sends a call whose answer is read later, so that Redis runs the script while its caller does something else.
+        The answer is None if the script has to be called in the usual way, which may be for the second time.
+        """
+        posted = list[Reply]()
+        with self._lock:
+            self._receive()
+            if self._is_usable() and keys[0] in self._permitted:
+                words: list[Word] = [len(keys), *keys, self._identity, *args]
+                sent = self._attempt(lambda it: it.send_command("EVALSHA", script.sha, *words), "")
+                self._posted = posted if sent is None else None
+
+        def answer() -> Reply:
+            with self._lock:
+                if self._posted is posted:
+                    self._receive()
+            return posted[0] if posted else None
+
+        return answer
+
+    def _receive(self) -> None:
+        """Reads the answer to what was posted, if anything was."""
+        posted, self._posted = self._posted, None
+        if posted is not None and self._in_step:
+            reply = self._attempt(lambda it: cast("Reply", it.read_response()), "")
+            if not isinstance(reply, ServerError):
+                posted.append(reply)
 
     def _check_permitted(self, connection: Wire, script: Script, key: str) -> None:
         """Once per connection and group: a missing command would end a script between its writes."""
@@ -247,6 +277,7 @@ class RedisTransport:
     def _perform(self, action: Callable[[Wire], Reply], doing: str) -> Reply:
         # Errors are raised outside of all except blocks, so that redis-py's are never attached to ours as context.
         with self._lock:
+            self._receive()
             result = self._connect() or self._attempt(action, doing)
         if isinstance(result, ServerError):
             raise result
