@@ -130,8 +130,6 @@ class Telemetry:
         self._metrics.begun(place.series, len(call.deliveries))
         if span is trace.INVALID_SPAN and came_with is here:
             return place.nothing
-        if span.is_recording():
-            span.set_attributes(_of_messages(call))
         return Current(span, trace.set_span_in_context(span, came_with), place.series)
 
     def _origins(self, call: Call, outside: Context) -> tuple[Context, list[Link]]:
@@ -155,10 +153,12 @@ class Telemetry:
         """Called by the group: it has returned, or raised."""
         span = scope.span
         if span is not trace.INVALID_SPAN and span.is_recording():
+            of_messages = _of_messages(call)  # all at once, since each call takes its time
+            if call.status is not None and call.settled:
+                of_messages["cobalance.outcome"] = call.status
+            span.set_attributes(of_messages)
             if call.error is not None:
                 _fail(span, call.error)
-            if call.status is not None and call.settled:
-                span.set_attribute("cobalance.outcome", call.status)
         span.end()
         self._metrics.ended(scope.series, call.error, call.seconds)
 
