@@ -17,7 +17,7 @@ from cobalance.limits import STARTING
 from cobalance.settings import GroupSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from cobalance.coordinator.client import Coordinator, KeptOffset, MemberRow, ResourceRow, SubscriptionRow
 
@@ -215,24 +215,25 @@ class GroupDescription:
         return sum(it.members > 0 for it in self.subscriptions) < 2
 
     @classmethod
-    def read(cls, coordinator: Coordinator) -> GroupDescription:
-        """Reads the group from the coordinator.
+    def read(cls, coordinator: Coordinator, state: Mapping[str, str] | None = None) -> GroupDescription:
+        """Reads the group from the coordinator; its state, too, unless that was read just now. Of a group that has
+        nothing of a kind, that is not asked for: there may be a thousand such groups.
 
         Raises:
             UnknownGroup: there is no such group.
         """
-        scalars = coordinator.state()
+        scalars = coordinator.state() if state is None else state
         now_ms = int(scalars["heard"])
         subscriptions = tuple(_subscription(coordinator, row) for row in coordinator.subscriptions())
-        rows = tuple(coordinator.members())
+        rows = tuple(coordinator.members()) if scalars["members"] != "0" else ()
         named, graced = _named(subscriptions), {row.id for row in rows if row.status == "graced"}
         described, held, statuses = list[ResourceDescription](), defaultdict[str, list[str]](list), set[str]()
-        for it in coordinator.resources():  # Redis looks up the next page meanwhile
+        for it in coordinator.resources() if scalars["names"] != "0" else ():  # Redis looks up the next page meanwhile
             described.append(_resource(it, named, graced, now_ms))
             statuses.add(it.status)
             if it.owner is not None:
                 held[it.owner].append(it.name)
-        let_go = tuple(coordinator.kept_offsets())
+        let_go = tuple(coordinator.kept_offsets()) if scalars["timers"] != "0" else ()
         members = tuple(_member(row, held[row.id], now_ms) for row in rows)
         expires_ms = int(scalars["expires"])
         return cls(
@@ -262,7 +263,7 @@ def _subscription(coordinator: Coordinator, row: SubscriptionRow) -> Subscriptio
     return SubscriptionDescription(
         id=row.id,
         members=row.members,
-        resources=tuple(coordinator.declared(row.id)),
+        resources=tuple(coordinator.declared(row.id)) if row.resources else (),
         is_known=row.known,
         is_left_to_others=row.id == GROUPS_OWN and row.version == 0,
     )

@@ -23,6 +23,7 @@ from cobalance.description import FORMAT, GroupDescription, MemberDescription
 from cobalance.group.clock import monotonic_ms
 from cobalance.operate import snapshot
 from cobalance.operate.backlog import Broker
+from cobalance.operate.group_snapshot import read_snapshot
 from cobalance.operate.watch import Watch
 from cobalance.servers.ports import free_port
 from cobalance.settings import GroupSettings
@@ -209,6 +210,17 @@ def test_ten_watchers_cost_as_much_as_one() -> None:
     assert len({id(it) for it in seen}) == 1
     assert seen[0] is not first
     assert transport.calls - before == 2 * once
+
+
+def test_what_an_empty_group_does_not_have_is_not_asked_for() -> None:
+    """Its state, and its declared lists; nobody is asked what is in flight."""
+    transport = Counting(MemoryStore())
+    coordinator = Coordinator(transport, "g")
+    coordinator.create(GroupSettings())
+    before = transport.calls
+    found = read_snapshot(coordinator, None)
+    assert (found.state, found.members, found.resources, found.let_go) == ("Empty", (), (), ())
+    assert transport.calls - before == 2
 
 
 async def test_the_command_shows_the_same(topic: Topic, redis_url: str, amqp_url: str) -> None:

@@ -91,8 +91,10 @@ def read_snapshot(
     :meth:`Broker.read_backlogs`.
     """
     give_up_at = monotonic_ms() + within_ms
-    reports = coordinator.ask_in_flight() if within_ms > 0 else {}
-    group = GroupDescription.read(coordinator)
+    state = coordinator.state()
+    can_ask = within_ms > 0 and state["members"] != "0"
+    reports = coordinator.ask_in_flight() if can_ask else {}
+    group = GroupDescription.read(coordinator, None if can_ask else state)
     found, left_ms = Backlogs(by_resource={}), give_up_at - monotonic_ms()
     if broker is not None and left_ms <= 0:
         on_unknown(f"LAG of group {group.name} is unknown: there was no time left to ask RabbitMQ for it.")
@@ -135,11 +137,11 @@ def _with_report(member: MemberDescription, report: InFlightReport | None) -> Me
 
 def _redis(coordinator: Coordinator) -> ServerDescription | None:
     """None if the group is in this process."""
-    read = getattr(coordinator.transport, "read_info", None)
-    if read is None:
+    greeted = getattr(coordinator.transport, "server", None)
+    if greeted is None:
         return None
-    where, facts = read(coordinator.state_key)
-    return ServerDescription(kind="Redis", place=where, version=facts.get("redis_version"))
+    where, version = greeted(coordinator.state_key)
+    return ServerDescription(kind="Redis", place=where, version=version)
 
 
 def _silent(broker: Broker, error: CobalanceError) -> ServerDescription:

@@ -24,12 +24,11 @@ local function state_rows()
   for i = 1, #NUMBERS do results[#results + 1] = NUMBERS[i]; results[#results + 1] = int(G[NUMBERS[i]]) end
   results[#results + 1] = 'repaired'
   results[#results + 1] = repaired and '1' or '0'
-  results[#results + 1] = 'free'
-  results[#results + 1] = int(call('ZCARD', FREE))
-  results[#results + 1] = 'members'
-  results[#results + 1] = int(call('ZCARD', LOAD))
-  results[#results + 1] = 'owned'
-  results[#results + 1] = int(call('ZCARD', OWNED))
+  local sizes = {'free', FREE, 'members', LOAD, 'owned', OWNED, 'names', NAMES, 'timers', TIMERS}
+  for i = 1, #sizes, 2 do
+    results[#results + 1] = sizes[i]
+    results[#results + 1] = int(call('ZCARD', sizes[i + 1]))
+  end
 end
 
 local function member_row(id)

@@ -86,6 +86,10 @@ class ClusterTransport:
         """Runs the script once, on the node that has the keys; see :class:`Transport`."""
         return self._at(keys[0], lambda node: node.call(script, keys, args))
 
+    def server(self, key: str) -> tuple[str, str | None]:
+        """The node that has the key; see :class:`RedisTransport`."""
+        return self._at(key, lambda node: node.server(key))
+
     def read_info(self, key: str) -> tuple[str, dict[str, str]]:
         """Of the node that has the key; see :class:`RedisTransport`."""
         return self._at(key, lambda node: node.read_info(key))

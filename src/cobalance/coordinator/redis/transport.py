@@ -68,6 +68,7 @@ class RedisTransport:
         self._timeout_ms = call_timeout_ms
         self._connection: Wire = NotConnected()
         self._identity, self._database = "", ""
+        self._version: str | None = None
         self._greeted = False
         self._in_step = False
         self._permitted: set[str] = set()
@@ -165,6 +166,13 @@ class RedisTransport:
     def ask(self, *words: Word, doing: str) -> Reply:
         """Sends one command, for what no script can tell. Raises like :meth:`call`; `doing` says what it is for."""
         return self._perform(lambda connection: _exchange(connection, *words), doing)
+
+    def server(self, key: str = "") -> tuple[str, str | None]:
+        """Which server had this key at the last call, as host and port, and its version, as it said when it was
+        connected to; None if it may not say.
+        """
+        del key  # there is one server
+        return self._place, self._version
 
     def read_info(self, key: str = "") -> tuple[str, dict[str, str]]:
         """Which server has this key, as host and port, and what it says of itself (INFO); nothing if it may not."""
@@ -340,7 +348,7 @@ class RedisTransport:
         self._greeted = True
         connection.on_connect()
         facts = self._facts(connection)
-        self._identity = _identity(facts)
+        self._identity, self._version = _identity(facts), facts.get("redis_version")
         self._check_policy(facts.get("maxmemory_policy", "noeviction"), facts.get("maxmemory", "0"))
         # INFO counts the good replicas only if the master requires some.
         if self._fails_over and facts.get("role") == "master" and "min_slaves_good_slaves" not in facts:
