@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+import attrs
 import pytest
 
 from cobalance import servers
@@ -38,16 +39,19 @@ from cobalance.settings import GroupSettings, MemberSettings
 
 pytestmark = pytest.mark.anyio
 
-FAST = GroupSettings(
-    session_timeout_ms=900,
+SETTINGS = GroupSettings(
+    session_timeout_ms=10_000,
     heartbeat_interval_ms=250,
-    revocation_timeout_ms=2_000,
+    revocation_timeout_ms=10_000,
     rejoin_grace_ms=3_000,
     gather_ms=0,
 )
+"""Whatever holds up a busy machine is over long before a session ends."""
+BRIEF = attrs.evolve(SETTINGS, session_timeout_ms=2_500)
+"""For tests that wait for the end of a session."""
 QUICK_LEAVE = MemberSettings(drain_timeout_ms=2_000)
 NAMES = ("r0", "r1", "r2", "r3")
-WITHIN_S = 15.0
+WITHIN_S = 60.0
 
 _count = itertools.count()
 
@@ -69,18 +73,23 @@ def make(url: str) -> Callable[..., Group]:
     """Creates members of a new group."""
     name = f"test-{time.time_ns()}"
 
-    def make(resources: tuple[str, ...] | None = NAMES, *, settings: GroupSettings = FAST, **options: Any) -> Group:
+    def make(resources: tuple[str, ...] | None = NAMES, *, settings: GroupSettings = SETTINGS, **options: Any) -> Group:
         options.setdefault("member", QUICK_LEAVE)
-        transport = open_transport(url)
-        try:
-            Coordinator(transport, name).create(settings)
-        except CobalanceError:
-            pass  # from an earlier member
-        finally:
-            transport.close()
-        return Group(name, resources, redis_url=url, settings=settings, **options)
+        return created(url, name, resources, settings=settings, **options)
 
     return make
+
+
+def created(url: str, name: str, resources: tuple[str, ...] | None = NAMES, **options: Any) -> Group:
+    """A member of a group that exists: one that its first member creates waits first for the claims of others."""
+    transport = open_transport(url)
+    try:
+        Coordinator(transport, name).create(options["settings"])
+    except CobalanceError:
+        pass  # from an earlier member
+    finally:
+        transport.close()
+    return Group(name, resources, redis_url=url, **options)
 
 
 class Diary:
@@ -370,10 +379,10 @@ async def test_a_handler_that_blocks_the_event_loop_for_three_sessions_costs_not
     make: Callable[..., Group],
 ) -> None:
     """Heartbeats come from a separate thread: the member id and the tenures stay the same."""
-    async with make() as a, make(member=MemberSettings(capacity=0)) as watcher:
+    async with make(settings=BRIEF) as a, make(settings=BRIEF, member=MemberSettings(capacity=0)) as watcher:
         await holds(a, 4)
         id_, tokens = a.member, {name: it.token for name, it in a.tenures.items()}
-        until_ = time.monotonic() + 3 * FAST.session_timeout_ms / 1000
+        until_ = time.monotonic() + 3 * BRIEF.session_timeout_ms / 1000
         while time.monotonic() < until_:
             pass  # a handler that computes without awaiting
         state = await watcher.describe()
@@ -517,7 +526,7 @@ async def test_an_exception_in_work_or_a_callback_leaves_gracefully_and_propagat
 
 async def test_two_groups_in_one_process_do_not_know_each_other(url: str) -> None:
     """Same resources and server, different groups."""
-    one, two = (Group(f"g{time.time_ns()}-{n}", NAMES, redis_url=url, settings=FAST) for n in "ab")
+    one, two = (created(url, f"g{time.time_ns()}-{n}", settings=SETTINGS) for n in "ab")
     async with one, two:
         await holds(one, 4)
         await holds(two, 4)
@@ -525,7 +534,7 @@ async def test_two_groups_in_one_process_do_not_know_each_other(url: str) -> Non
 
 async def test_eager_mode_stops_everything_at_every_change(make: Callable[..., Group]) -> None:
     """The baseline: one join interrupts everything."""
-    eager = GroupSettings(mode="eager", session_timeout_ms=900, heartbeat_interval_ms=250, revocation_timeout_ms=2_000)
+    eager = attrs.evolve(SETTINGS, mode="eager")
     diary = Diary()
     async with make(settings=eager, **diary.options()) as a:
         await holds(a, 4)
@@ -635,10 +644,10 @@ async def test_a_list_without_a_version_is_for_good(make: Callable[..., Group]) 
 async def test_a_double_instance_id_is_refused_on_entering(make: Callable[..., Group]) -> None:
     """After waiting for as long as a crashed predecessor could have left it behind."""
     member = MemberSettings(instance_id="pod-0", drain_timeout_ms=1_000)
-    async with make(member=member) as a:
+    async with make(settings=BRIEF, member=member) as a:
         await holds(a, 4)
         with pytest.raises(GroupFailed, match="instance id 'pod-0' belongs to another live process"):
-            async with make(member=member):
+            async with make(settings=BRIEF, member=member):
                 raise AssertionError("the body must not run")
         await holds(a, 4)
 
@@ -712,9 +721,7 @@ async def test_an_evicting_redis_is_a_clear_error(private_redis: servers.OwnRedi
 async def test_a_redis_that_loses_its_data_interrupts_nobody(private_redis: servers.OwnRedis) -> None:
     """Killed and restarted empty: the member claims what it holds."""
     diary = Diary()
-    async with Group(
-        "g", NAMES, redis_url=private_redis.url, settings=FAST, member=QUICK_LEAVE, **diary.options()
-    ) as a:
+    async with created(private_redis.url, "g", settings=SETTINGS, member=QUICK_LEAVE, **diary.options()) as a:
         await holds(a, 4)
         tokens = {name: it.token for name, it in a.tenures.items()}
         await anyio.to_thread.run_sync(private_redis.kill)
@@ -729,10 +736,8 @@ async def test_a_redis_that_loses_its_data_interrupts_nobody(private_redis: serv
 CRASHING = """
     import sys, anyio
     from cobalance.group.group import Group
-    from cobalance.settings import GroupSettings
     async def main():
-        settings = GroupSettings(session_timeout_ms=900, heartbeat_interval_ms=250, revocation_timeout_ms=2000, gather_ms=0)
-        async with Group(sys.argv[2], ["r0", "r1", "r2", "r3"], redis_url=sys.argv[1], settings=settings) as group:
+        async with Group(sys.argv[2], ["r0", "r1", "r2", "r3"], redis_url=sys.argv[1]) as group:
             await group.wait_held()
             print("holding", flush=True)
             await anyio.sleep_forever()
@@ -743,7 +748,7 @@ CRASHING = """
 async def test_a_killed_process_is_healed_within_its_session(redis_url: str) -> None:
     """L3: within the session timeout plus a heartbeat, with some tolerance for busy machines."""
     name = f"crash-{time.time_ns()}"
-    async with Group(name, NAMES, redis_url=redis_url, settings=FAST, member=QUICK_LEAVE) as a:
+    async with created(redis_url, name, settings=BRIEF, member=QUICK_LEAVE) as a:
         await holds(a, 4)
         child = await anyio.to_thread.run_sync(_start_member, redis_url, name)
         try:
@@ -751,7 +756,7 @@ async def test_a_killed_process_is_healed_within_its_session(redis_url: str) -> 
             child.send_signal(signal.SIGKILL)
             killed = time.monotonic()
             await holds(a, 4)
-            assert time.monotonic() - killed < 5
+            assert time.monotonic() - killed < 8
         finally:
             child.kill()
             await anyio.to_thread.run_sync(child.communicate)
