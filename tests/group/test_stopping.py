@@ -7,6 +7,7 @@ import anyio.lowlevel
 import pytest
 
 from cobalance.group.stopping import Stoppable, tell_again
+from cobalance.group.worker import outcome
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
@@ -43,3 +44,26 @@ async def test_it_is_not_told_in_a_loop_when_whoever_tells_it_is_stopped() -> No
             await anyio.lowlevel.checkpoint()
         let_go.set()
     assert len(told) < ENOUGH / 10
+
+
+async def test_what_is_closed_where_a_scope_of_its_own_was_cancelled_has_not_failed() -> None:
+    """As a wait for a thread that never returns: what ends that wait may arrive first. The cancellation of the whole counts."""
+    call, own = Stoppable(), anyio.CancelScope(shield=True)
+
+    async def wait_in_own_scope() -> None:
+        with own:
+            await anyio.sleep_forever()
+
+    async def run() -> None:
+        with call.running():
+            await outcome(call.call(wait_in_own_scope()))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        await anyio.wait_all_tasks_blocked()
+        call.scope.cancel()
+        call.leave_alone(True)
+        call.forsaken = True
+        own.cancel()
+    assert call.ended
+    assert call.scope.cancelled_caught

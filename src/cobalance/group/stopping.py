@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import anyio
 import anyio.lowlevel
 
+from cobalance.threads.cancellation import is_cancelled
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 
@@ -167,6 +169,7 @@ def _closable(code: Coroutine[Any, Any, T], stoppable: Stoppable) -> Generator[A
             except BaseException as error:
                 if stoppable.forsaken:
                     run(_close, code)
+                    yield from _own_cancellation(stoppable)
                     raise
                 waits_for = run(code.throw, error)
             else:
@@ -174,6 +177,15 @@ def _closable(code: Coroutine[Any, Any, T], stoppable: Stoppable) -> Generator[A
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+def _own_cancellation(stoppable: Stoppable) -> Generator[None, None, None]:
+    """What ended may have been a scope in the code, which says nothing outside of it: waits for the cancellation of the whole."""
+    stoppable.leave_alone(False)
+    for _ in range(ROUNDS):
+        if is_cancelled():
+            return
+        yield
 
 
 def _close(code: Coroutine[Any, Any, object]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cobalance.errors import UsageError
 from cobalance.member.events import Abandoned, Drained
-from cobalance.threads.cancellation import is_cancellation
+from cobalance.threads.cancellation import is_cancellation, is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -122,15 +122,6 @@ async def outcome(call: Awaitable[T]) -> T:
         raise UsageError(
             "the program's code awaited something that was cancelled: catch asyncio.CancelledError where it awaits it"
         ) from error
-
-
-def is_cancelled() -> bool:
-    """Whether asyncio is cancelling the current task. In trio, only one's own cancellation can come out of code."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # in trio
-        return True
-    return task is None or bool(task.cancelling())
 
 
 def is_async(function: object) -> bool:

@@ -20,3 +20,12 @@ def is_failure(error: BaseException) -> bool:
     is another task's, whose result it has asked for.
     """
     return isinstance(error, Exception) or is_cancellation(error)
+
+
+def is_cancelled() -> bool:
+    """Whether asyncio is cancelling the current task. In trio, only one's own cancellation can come out of code."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # in trio
+        return True
+    return task is None or bool(task.cancelling())

@@ -24,9 +24,10 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from cobalance.group.stopping import Stoppable
-from cobalance.group.worker import is_async, is_cancelled
+from cobalance.group.worker import is_async
 from cobalance.rabbitmq.consume.handlers import check_handler, refuse_result
 from cobalance.rabbitmq.consume.parcels import Parcel
+from cobalance.threads.cancellation import is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
