@@ -82,7 +82,7 @@ class Stream:
         with connected(self.amqp_url) as connection:
             for _ in range(200):
                 self.append(10, size=100)
-                first = first_offset(connection, self.name).result(10)
+                first = first_offset(connection, self.name).result(60)
                 if first is not None and first > offset:
                     return first
         raise AssertionError("the retention drops nothing")
@@ -90,7 +90,7 @@ class Stream:
     def first(self) -> int:
         """The offset of the oldest message left; the retention may still be dropping more."""
         with connected(self.amqp_url) as connection:
-            first = first_offset(connection, self.name).result(10)
+            first = first_offset(connection, self.name).result(60)
         assert first is not None, "the stream is empty"
         return first
 

@@ -24,7 +24,9 @@ from cobalance.rabbitmq import create_topic, delete_topic
 
 pytestmark = pytest.mark.anyio
 
-SETTINGS = GroupSettings(session_timeout_ms=900, heartbeat_interval_ms=250, rejoin_grace_ms=0, gather_ms=0)
+SETTINGS = GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=250, rejoin_grace_ms=0, gather_ms=0)
+BRIEF = attrs.evolve(SETTINGS, session_timeout_ms=900)
+"""For tests that wait for the end of a session."""
 NAMES = ("films", "photos", "songs", "texts")
 
 
@@ -72,8 +74,9 @@ def test_a_group_with_a_member_is_not_deleted(admin: GroupAdmin, name: str, redi
 
 async def test_members_that_crashed_are_waited_for(admin: GroupAdmin, name: str, redis_url: str) -> None:
     """Nothing was there to end their sessions."""
+    admin.configure(name, session_timeout_ms=BRIEF.session_timeout_ms)
     transport = open_transport(redis_url)
-    Coordinator(transport, name).execute(Request(Header("m.1", 1), Join(settings=SETTINGS)))
+    Coordinator(transport, name).execute(Request(Header("m.1", 1), Join(settings=BRIEF)))
     transport.close()
     with pytest.raises(GroupActive):
         admin.delete(name)
@@ -101,11 +104,12 @@ async def test_by_force_no_two_are_ever_at_work(admin: GroupAdmin, name: str, re
             at_work[tenure.resource] = 0
 
     def member() -> Group:
-        return Group(name, NAMES, redis_url=redis_url, settings=SETTINGS, work=work)
+        return Group(name, NAMES, redis_url=redis_url, settings=BRIEF, work=work)
 
     def joined() -> set[str]:
         return {it.id for it in admin.describe(name).members} if name in admin.list() else set()
 
+    admin.configure(name, session_timeout_ms=BRIEF.session_timeout_ms)
     with anyio.fail_after(180):
         async with member() as first, member() as second:
             await eventually(lambda: len(first.tenures) == len(second.tenures) == 2)
@@ -143,7 +147,7 @@ async def test_a_description_is_made_of_values(admin: GroupAdmin, name: str, red
     assert it.resources == NAMES[:2]
     assert it.host == it.label.split("/")[0]
     assert it.expires_in_ms is not None
-    assert 0 < it.expires_in_ms <= 900
+    assert 0 < it.expires_in_ms <= SETTINGS.session_timeout_ms
     assert {row.name: (row.state, row.owner, row.token, row.committed) for row in found.resources} == {
         "films": ("held", it.id, tokens["films"], 7),
         "photos": ("held", it.id, tokens["photos"], None),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from tests.faults.proxy import HOST, FaultProxy
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Line:

@@ -50,7 +50,7 @@ async def test_two_environments_share_a_redis(redis_url: str, staging: tuple[str
     name, (prefix, staging_url) = unique("copies"), staging
     _create(redis_url, name)
     _create(staging_url, name, prefix)
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with (
             Group(name, NAMES, redis_url=redis_url) as production,
             Group(name, NAMES, redis_url=staging_url, key_prefix=prefix) as first,

@@ -27,7 +27,7 @@ class Answer:
 
 def ask(port: int, path: str, method: str = "GET", body: str | None = None, **headers: str) -> Answer:
     """One request; underscores in names of headers are dashes."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request(
             method, path, body, headers={name.replace("_", "-"): value for name, value in headers.items()}
@@ -50,7 +50,7 @@ def events(port: int, path: str) -> Iterator[Iterator[dict[str, Any]]]:
 @contextmanager
 def stream(port: int, path: str, **headers: str) -> Iterator[http.client.HTTPResponse]:
     """An answer that goes on; underscores in names of headers are dashes."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
         with connection.getresponse() as answer:

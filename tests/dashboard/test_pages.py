@@ -53,7 +53,7 @@ FILLED = {
 
 Theme = Literal["light", "dark"]
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 
 class Handler:

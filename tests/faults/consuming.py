@@ -18,7 +18,7 @@ from cobalance.rabbitmq import create_topic, delete_topic
 from cobalance.settings import GroupSettings, MemberSettings
 
 SETTINGS = GroupSettings(
-    session_timeout_ms=2_000, heartbeat_interval_ms=200, revocation_timeout_ms=5_000, gather_ms=0, rejoin_grace_ms=0
+    session_timeout_ms=3_000, heartbeat_interval_ms=200, revocation_timeout_ms=5_000, gather_ms=0, rejoin_grace_ms=0
 )
 
 

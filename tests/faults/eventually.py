@@ -6,12 +6,19 @@ from collections.abc import Callable
 
 import anyio
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 LOOK_EVERY_S = 0.01
 
 
-async def eventually(condition: Callable[[], object], within_s: float = WITHIN_S) -> None:
-    """Returns when the condition is true; raises TimeoutError when it takes too long."""
+async def eventually(condition: Callable[[], object], within_s: float = WITHIN_S) -> float:
+    """Returns when the condition is true, with the longest time between two looks, in s: so long was this process held up.
+
+    Raises:
+        TimeoutError: it takes too long.
+    """
+    longest, looked_at = 0.0, anyio.current_time()
     with anyio.fail_after(within_s):
-        while not condition():  # noqa: ASYNC110 -- there is no event to wait for
+        while not condition():
             await anyio.sleep(LOOK_EVERY_S)
+            longest, looked_at = max(longest, anyio.current_time() - looked_at), anyio.current_time()
+    return longest

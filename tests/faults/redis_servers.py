@@ -24,7 +24,7 @@ from cobalance.servers.redis import PrivateRedis
 from cobalance.servers.unavailable import ServerUnavailable
 
 SERVICE = "orders"
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 ANSWER_S = 2.0
 
 

@@ -18,7 +18,7 @@ from cobalance.journal import Journal
 from cobalance.settings import GroupSettings, MemberSettings
 
 SETTINGS = GroupSettings(
-    session_timeout_ms=1_500, heartbeat_interval_ms=150, revocation_timeout_ms=3_000, gather_ms=0, rejoin_grace_ms=0
+    session_timeout_ms=3_000, heartbeat_interval_ms=150, revocation_timeout_ms=3_000, gather_ms=0, rejoin_grace_ms=0
 )
 PATIENT = attrs.evolve(SETTINGS, session_timeout_ms=5_000, revocation_timeout_ms=5_000)
 """A failover takes two or three seconds."""

@@ -122,9 +122,9 @@ def test_a_consumer_with_threads_can_be_stopped_while_it_waits(vain: Vain, amqp_
         )
         starting = threading.Thread(target=start, daemon=True)
         starting.start()
-        assert vain.joins.wait(30)
+        assert vain.joins.wait(60)
         group.stop()
-        starting.join(30)
+        starting.join(60)
         assert refused
 
 

@@ -22,10 +22,10 @@ from cobalance.rabbitmq import Topic
 pytestmark = pytest.mark.anyio
 
 SETTINGS = GroupSettings(
-    session_timeout_ms=1_500, heartbeat_interval_ms=250, revocation_timeout_ms=1_500, gather_ms=0, rejoin_grace_ms=0
+    session_timeout_ms=10_000, heartbeat_interval_ms=250, revocation_timeout_ms=10_000, gather_ms=0, rejoin_grace_ms=0
 )
-PATIENT = attrs.evolve(SETTINGS, session_timeout_ms=20_000, revocation_timeout_ms=20_000)
-"""No session ends on a busy machine."""
+BRIEF = attrs.evolve(SETTINGS, session_timeout_ms=1_500, revocation_timeout_ms=1_500)
+"""For what ends with a session, or is taken by force."""
 
 
 @pytest.fixture(autouse=True)
@@ -61,10 +61,10 @@ async def test_a_rolling_restart_can_be_followed_and_warns_of_nothing(
     redis_url: str, amqp_url: str, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The group was not created before: its first member creates it."""
-    name = unique("rolled")
+    name, soon = unique("rolled"), attrs.evolve(SETTINGS, session_timeout_ms=5_000)  # it waits for claims
 
     def member() -> ConsumerGroup:
-        return ConsumerGroup(name, topic, nothing, amqp_url=amqp_url, redis_url=redis_url, settings=SETTINGS)
+        return ConsumerGroup(name, topic, nothing, amqp_url=amqp_url, redis_url=redis_url, settings=soon)
 
     async with member() as first:
         await first.wait_held(*topic.queue_names)
@@ -87,7 +87,7 @@ async def test_five_hundred_resources_are_a_handful_of_lines(redis_url: str, cap
     """Whether they are assigned or handed over."""
     names = [f"{'customers-of-the-northern-hemisphere-' * 3}{number}" for number in range(500)]
 
-    async with Group(created(redis_url, PATIENT), names, redis_url=redis_url) as group:
+    async with Group(created(redis_url), names, redis_url=redis_url) as group:
         await group.wait_held(*names)
 
     told = lines(caplog, f"group {group.name}: ")
@@ -131,7 +131,7 @@ async def test_a_lost_rabbitmq_is_one_line_and_so_is_its_return(
 ) -> None:
     """However many queues there are, and however many attempts."""
     with new_topic(private_rabbitmq.url, 6) as topic:
-        name = created(private_redis.url, PATIENT)
+        name = created(private_redis.url)
         options: dict[str, Any] = {"amqp_url": private_rabbitmq.url, "redis_url": private_redis.url, "refresh_ms": 500}
         async with ConsumerGroup(name, topic, nothing, **options) as group:
             await group.wait_held(*topic.queue_names)
@@ -152,15 +152,16 @@ async def test_a_lost_redis_is_one_line_and_so_is_its_return(
         await until(lambda: lines(caplog, f"group {group.name}: ", "trying again"))
         await anyio.to_thread.run_sync(private_redis.start)
         await until(lambda: lines(caplog, "Redis answers again, after"))
-        told, *recovery = troubles(caplog)
-        assert "trying again" in told
+        told = lines(caplog, f"group {group.name}: ", "trying again")
+        assert len(told) in {1, 2}  # a call that was under way ends otherwise than those that follow
+        recovery = set(troubles(caplog)) - set(told)
         assert all("members to claim what they hold" in it for it in recovery)  # it is another server now
         assert len(lines(caplog, "Redis answers again, after")) == 1
 
 
 async def test_what_is_taken_by_force_is_warned_of(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
     """Here, of work that ignores that it is asked back."""
-    name = created(redis_url)
+    name = created(redis_url, BRIEF)
 
     async def ignore(_: Tenure) -> None:
         await anyio.sleep_forever()
@@ -188,7 +189,7 @@ async def test_what_is_given_up_says_why(
         seen.note(delivery)
         raise ValueError("no such customer")
 
-    group = ConsumerGroup(created(redis_url), topic, fail, amqp_url=amqp_url, redis_url=redis_url, retries=0)
+    group = ConsumerGroup(created(redis_url, BRIEF), topic, fail, amqp_url=amqp_url, redis_url=redis_url, retries=0)
     async with group:
         await group.wait_held(*topic.queue_names)
         with pika.BlockingConnection(pika.URLParameters(amqp_url)) as connection:

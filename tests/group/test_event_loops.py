@@ -15,9 +15,11 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import attrs
 import pytest
 import trio
 from tests.names import unique
+from tests.programs import create_group
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
@@ -31,8 +33,10 @@ from cobalance.threads.event_loop import Attendance, running_event_loop
 from cobalance.threads.log_lines import flush
 from cobalance.threads.portal import now
 
-SETTINGS = GroupSettings(session_timeout_ms=3_000, heartbeat_interval_ms=250, revocation_timeout_ms=60_000, gather_ms=0)
-WITHIN_S = 30.0
+SETTINGS = GroupSettings(
+    session_timeout_ms=10_000, heartbeat_interval_ms=250, revocation_timeout_ms=60_000, gather_ms=0
+)
+WITHIN_S = 60.0
 
 _count = itertools.count()
 
@@ -79,6 +83,7 @@ def test_an_event_loop_that_ends_ends_the_membership(redis_url: str, ending: str
     forever.
     """
     name, held = unique("ends"), threading.Event()
+    create_group(redis_url, name, SETTINGS)
 
     async def work(tenure: Tenure) -> None:
         held.set()
@@ -286,7 +291,8 @@ def test_a_loop_that_was_closed_over_a_running_handler_lets_it_finish(caplog: py
         await anyio.to_thread.run_sync(begun.wait)
 
     own = MemberSettings(drain_timeout_ms=1_000)
-    group = Group("g", ["r0"], redis_url=place, settings=SETTINGS, work=work, member=own)
+    brief = attrs.evolve(SETTINGS, session_timeout_ms=3_000)
+    group = Group("g", ["r0"], redis_url=place, settings=brief, work=work, member=own)
     loop = asyncio.new_event_loop()
     loop.run_until_complete(enter())
     loop.close()

@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 from tests.names import unique
+from tests.programs import create_group
 
 from cobalance import BlockingGroup
 from cobalance.settings import GroupSettings
 
-SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000, gather_ms=0)
+SETTINGS = GroupSettings(
+    session_timeout_ms=10_000, heartbeat_interval_ms=250, revocation_timeout_ms=10_000, gather_ms=0
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
@@ -27,7 +30,7 @@ def group() -> Iterator[BlockingGroup]:
     name = unique("forked")
     it = BlockingGroup(name, ["r"], redis_url=f"memory://{name}", settings=SETTINGS, resources_version=1)
     it.start()
-    it.wait_held("r", timeout=20)
+    it.wait_held("r", timeout=60)
     yield it
     it.stop()
 
@@ -104,7 +107,7 @@ import os, signal, sys
 import anyio
 from cobalance import Group, GroupSettings
 
-SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000, gather_ms=0)
+SETTINGS = GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=250, revocation_timeout_ms=10_000, gather_ms=0)
 
 def fork():
     child = os.fork()
@@ -130,7 +133,7 @@ import os, signal, sys
 import anyio
 from cobalance import Group, GroupSettings
 
-SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000, gather_ms=0)
+SETTINGS = GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=250, revocation_timeout_ms=10_000, gather_ms=0)
 
 async def main():
     async with Group("g", ["r"], redis_url=sys.argv[1], settings=SETTINGS) as group:
@@ -149,13 +152,21 @@ anyio.run(main, backend="{backend}")
 """
 
 
+def place(kind: str, redis_url: str) -> str:
+    """The URL of a coordinator whose group exists: its first member need not wait for claims."""
+    if kind == "memory":
+        return "memory://forked"
+    create_group(redis_url, "g", SETTINGS)
+    return redis_url
+
+
 @pytest.mark.parametrize("kind", ["memory", "redis"])
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_fork_that_falls_out_of_the_async_with_ends(backend: str, kind: str, redis_url: str, tmp_path: Path) -> None:
     """Its event loop is its parent's, so nothing can run after the block; the message says what to do."""
     (tmp_path / "program.py").write_text(FALLING_OUT.format(backend=backend))
-    command = [sys.executable, "program.py", redis_url if kind == "redis" else "memory://forked"]
-    ended = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=40, check=False)
+    command = [sys.executable, "program.py", place(kind, redis_url)]
+    ended = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=60, check=False)
     assert ended.stdout == "parent: None True\nafter the block True\n", ended.stderr
     assert "end the fork with os._exit()" in ended.stderr
     assert f", {1 << 8})" in ended.stderr  # the child's status
@@ -170,8 +181,8 @@ def test_a_fork_may_leave_through_the_async_with(
 ) -> None:
     """At once, and the membership goes on without it."""
     (tmp_path / "program.py").write_text(FORKING.format(end=end, backend=backend))
-    command = [sys.executable, "program.py", redis_url if kind == "redis" else "memory://forked"]
-    ended = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=40, check=False)
+    command = [sys.executable, "program.py", place(kind, redis_url)]
+    ended = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=60, check=False)
     status = {"sys.exit(0)": 0, "sys.exit(7)": 7 << 8, "raise KeyError": 1 << 8}[end]
     assert ended.stdout == f"child: {status}\nparent: None True\n", ended.stderr
     assert ended.returncode == 0, ended.stderr

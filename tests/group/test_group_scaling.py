@@ -24,7 +24,7 @@ UNHURRIED = GroupSettings(
 )
 OWN = MemberSettings(drain_timeout_ms=15_000)
 NAMES = tuple(f"r{number}" for number in range(6))
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 _count = itertools.count()
 

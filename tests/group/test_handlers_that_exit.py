@@ -41,7 +41,7 @@ group = ConsumerGroup(
     handle_{kind},
     amqp_url=sys.argv[2],
     redis_url="memory://exit",
-    settings=GroupSettings(session_timeout_ms=1_500, heartbeat_interval_ms=300, revocation_timeout_ms=3_000),
+    settings=GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=300, revocation_timeout_ms=10_000),
 )
 if "{way}" == "run":
     run(group, backend="{backend}")
@@ -77,7 +77,7 @@ group = ConsumerGroup(
     amqp_url=amqp_url,
     redis_url="memory://exit",
     refresh_ms=100,
-    settings=GroupSettings(session_timeout_ms=1_500, heartbeat_interval_ms=300, revocation_timeout_ms=3_000),
+    settings=GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=300, revocation_timeout_ms=10_000),
 )
 if "{way}" == "run":
     run(group, backend="{backend}")
@@ -107,7 +107,7 @@ def leave(_):
     print("began", flush=True)
     {statement}
 
-settings = GroupSettings(session_timeout_ms=1_500, heartbeat_interval_ms=300, revocation_timeout_ms=3_000)
+settings = GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=300, revocation_timeout_ms=10_000)
 with BlockingGroup("g", ["r"], redis_url="memory://exit", settings=settings, {callback}=leave) as group:
     group.wait_left()
     print("went on", type(group.failed).__name__, flush=True)
@@ -149,10 +149,10 @@ def topic(amqp_url: str) -> Iterator[Topic]:
 
 
 def end_of(folder: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs it, for half a minute at most."""
+    """Runs it, for two minutes at most."""
     (folder / "program.py").write_text(program)
     command = [sys.executable, "program.py", *arguments]
-    return subprocess.run(command, cwd=folder, text=True, capture_output=True, timeout=30, check=False)
+    return subprocess.run(command, cwd=folder, text=True, capture_output=True, timeout=120, check=False)
 
 
 @pytest.mark.parametrize("case", cases(WAYS, ["async", "plain"], EXITS), ids="-".join)

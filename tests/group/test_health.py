@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import anyio
+import attrs
 import pytest
 from tests.faults.eventually import eventually
 
@@ -19,8 +20,12 @@ from cobalance.settings import GroupSettings, MemberSettings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
-SETTINGS = GroupSettings(session_timeout_ms=600, heartbeat_interval_ms=100, revocation_timeout_ms=6_000, gather_ms=0)
-WITHIN_S = 20.0
+SETTINGS = GroupSettings(
+    session_timeout_ms=10_000, heartbeat_interval_ms=100, revocation_timeout_ms=10_000, gather_ms=0
+)
+BRIEF = attrs.evolve(SETTINGS, session_timeout_ms=600)
+"""For tests that wait for the end of a session."""
+WITHIN_S = 60.0
 
 _count = itertools.count()
 
@@ -31,8 +36,8 @@ def url() -> str:
     return f"memory://health-{next(_count)}"
 
 
-def made(url: str, *names: str, **options: Any) -> Group:
-    return Group("g", names or ("r",), redis_url=url, settings=SETTINGS, **options)
+def made(url: str, *names: str, settings: GroupSettings = SETTINGS, **options: Any) -> Group:
+    return Group("g", names or ("r",), redis_url=url, settings=settings, **options)
 
 
 def shown(group: Group | BlockingGroup) -> tuple[str, bool, bool]:
@@ -89,7 +94,7 @@ class Silent(MemoryTransport):
 async def test_an_outage_of_redis_makes_nobody_unready(url: str) -> None:
     """Restarting every process would not bring it back; the reason says what is wrong."""
     transport = Silent(MemoryTransport.named(url.partition("://")[2]).store)
-    async with made(url, transport=transport) as group:
+    async with made(url, settings=BRIEF, transport=transport) as group:
         await group.wait_held("r")
         transport.cut = True
         await eventually(lambda: group.health.reasons)
@@ -206,7 +211,7 @@ class Held(Group):
 @pytest.mark.usefixtures("impatient")
 async def test_an_engine_that_hangs_is_not_alive(url: str) -> None:
     """Whatever else works."""
-    async with Held("g", ("r",), redis_url=url, settings=SETTINGS) as group:
+    async with Held("g", ("r",), redis_url=url, settings=BRIEF) as group:
         await group.wait_held("r")
         group.hangs.set()
         await eventually(lambda: not group.health.live)

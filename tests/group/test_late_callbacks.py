@@ -28,9 +28,9 @@ from cobalance.settings import GroupSettings, MemberSettings
 pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 FAST = GroupSettings(
-    session_timeout_ms=6_000,
+    session_timeout_ms=10_000,
     heartbeat_interval_ms=250,
-    revocation_timeout_ms=6_000,
+    revocation_timeout_ms=10_000,
     rejoin_grace_ms=3_000,
     gather_ms=0,
 )

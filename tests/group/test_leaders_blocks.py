@@ -17,7 +17,7 @@ from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.requests import Header, Leave, Request
 from cobalance.settings import GroupSettings
 
-SETTINGS = GroupSettings(session_timeout_ms=6_000, heartbeat_interval_ms=250, gather_ms=0)
+SETTINGS = GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=250, gather_ms=0)
 WITHIN_S = 60.0
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
@@ -223,7 +223,7 @@ def test_a_block_in_a_thread_may_outlast_the_membership(url: str) -> None:
     """It is waited for as long as work would be; afterwards it ends by itself."""
     go_on, ends = threading.Event(), threading.Event()
     member = MemberSettings(drain_timeout_ms=200)
-    settings = GroupSettings(session_timeout_ms=900, heartbeat_interval_ms=250, gather_ms=0)
+    settings = GroupSettings(session_timeout_ms=900, heartbeat_interval_ms=250, gather_ms=0)  # it waits for its end
     group = BlockingGroup("g", ["role"], redis_url=url, settings=settings, member=member)
     leads: list[BlockingTenure] = []
 

@@ -39,7 +39,7 @@ async def test_a_work_function_sees_that_it_is_paused() -> None:
         await waits.wait()
         assert steps == []
         group.resume("r")
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while not steps:
                 await anyio.lowlevel.checkpoint()
         assert group.paused == frozenset()
@@ -80,7 +80,7 @@ async def test_being_asked_back_ends_the_wait() -> None:
         await tenure.wait_resumed()
         await tenure.wait_draining()
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with Group("g", ["r"], redis_url=f"memory://{unique('pausing')}", work=work) as group:
             await group.wait_held("r")
             group.pause("r")
@@ -92,12 +92,12 @@ def test_threads_pause_too() -> None:
     go_on = threading.Event()
 
     def work(tenure: BlockingTenure) -> None:
-        go_on.wait(10)
+        go_on.wait(60)
         seen.append(tenure.paused)
         tenure.wait_draining()
 
     with BlockingGroup("g", ["r"], redis_url=f"memory://{unique('pausing')}", work=work) as group:
-        group.wait_held("r", timeout=10)
+        group.wait_held("r", timeout=60)
         group.pause("r")
         go_on.set()
     assert seen == [True]

@@ -15,8 +15,10 @@ from cobalance.errors import UsageError
 
 pytestmark = pytest.mark.both_loops
 
-SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000, gather_ms=0)
-WITHIN_S = 10
+SETTINGS = GroupSettings(
+    session_timeout_ms=10_000, heartbeat_interval_ms=250, revocation_timeout_ms=10_000, gather_ms=0
+)
+WITHIN_S = 60.0
 
 
 def make(*names: str, version: int | None = None) -> Group:

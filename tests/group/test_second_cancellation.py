@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import anyio
 import pytest
-from tests.consumers import SETTINGS, WITHIN_S, Place, new_topic, until
+from tests.consumers import PATIENT, WITHIN_S, Place, new_topic, until
 from tests.names import unique
 
 from cobalance import Group
@@ -119,7 +119,7 @@ async def test_a_leave_that_is_cut_short_is_logged(caplog: pytest.LogCaptureFixt
         go_on.wait()
 
     async def be_a_member() -> None:
-        async with Group(name, ["r"], redis_url=f"memory://{name}", settings=SETTINGS) as group:
+        async with Group(name, ["r"], redis_url=f"memory://{name}", settings=PATIENT) as group:
             await group.wait_held()
             group.membership.engine._calls.put(wait_for_the_end)
             begun.set()
@@ -157,7 +157,7 @@ async def test_a_member_cancelled_twice_releases_nothing_that_a_thread_works(
             task = asyncio.create_task(be_a_member())
             await until(blocking.begun.is_set)
             await cancel(task, 2)
-            with anyio.fail_after(SETTINGS.session_timeout_ms / 1000), suppress(asyncio.CancelledError):
+            with anyio.fail_after(PATIENT.session_timeout_ms / 1000), suppress(asyncio.CancelledError):
                 await task
             assert here.journal("released", "abandoned") == []
             assert here.resources()[topic.queue_names[0]].owner

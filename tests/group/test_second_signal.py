@@ -114,7 +114,7 @@ def ends(
     (folder / "program.py").write_text(SETTINGS + program)
     command = [sys.executable, "program.py"]
     with subprocess.Popen(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as it:
-        overdue = threading.Timer(30, it.kill)
+        overdue = threading.Timer(60, it.kill)
         overdue.start()
         try:
             assert it.stdout is not None
@@ -122,7 +122,7 @@ def ends(
             it.send_signal(signal.SIGINT)
             wait(it.stdout)
             it.send_signal(second)
-            _, errors = it.communicate(timeout=10)
+            _, errors = it.communicate(timeout=60)
         finally:
             overdue.cancel()
             it.kill()

@@ -61,7 +61,7 @@ else:
     anyio.run(be_member, group, backend=sys.argv[4])
 """
 
-SETTINGS = GroupSettings(session_timeout_ms=1_500, heartbeat_interval_ms=300, revocation_timeout_ms=3_000)
+SETTINGS = GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=300, revocation_timeout_ms=10_000)
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_a_thread_that_goes_on_keeps_no_program_from_ending(
             assert process.stdout.readline() == "began\n"
             if way == "run":
                 process.send_signal(signal.SIGTERM)
-            _, err = process.communicate("\n", timeout=30)
+            _, err = process.communicate("\n", timeout=60)
         finally:
             process.kill()
     assert process.returncode == (1 if way == "run" else 7)
@@ -184,7 +184,7 @@ def test_a_revocation_timeout_that_is_shorter_is_told_as_that() -> None:
         "g",
         ["r"],
         redis_url=f"memory://{unique('run')}",
-        settings=attrs.evolve(SETTINGS, revocation_timeout_ms=1_500),
+        settings=attrs.evolve(SETTINGS, session_timeout_ms=1_500, revocation_timeout_ms=1_500),
         member=MemberSettings(drain_timeout_ms=600_000),
         work=work,
     )

@@ -29,10 +29,14 @@ from cobalance.threads.portal import EventLoopThread
 
 pytestmark = pytest.mark.both_loops
 
-SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000, gather_ms=0)
+SETTINGS = GroupSettings(
+    session_timeout_ms=10_000, heartbeat_interval_ms=250, revocation_timeout_ms=10_000, gather_ms=0
+)
+BRIEF = attrs.evolve(SETTINGS, session_timeout_ms=2_000)
+"""For tests that wait as long as a session."""
 QUICK = MemberSettings(drain_timeout_ms=2_000)
 NAMES = ("r0", "r1")
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 NOWHERE = "redis://127.0.0.1:1/0"
 
 _count = itertools.count()
@@ -63,7 +67,7 @@ async def test_another_task_may_stop_what_one_has_started(make: Callable[..., Gr
     with pytest.raises(NotHeld):
         await group.wait_held()
     async with make() as other:
-        with anyio.fail_after(1.5):
+        with anyio.fail_after(SETTINGS.session_timeout_ms / 2_000):
             await other.wait_held(*NAMES)
     await group.stop()  # calling it again does no harm
 
@@ -268,7 +272,7 @@ def test_a_loop_that_ends_gives_everything_back(make: Callable[..., Group]) -> N
 
     async def take_over() -> None:
         async with make() as group:
-            with anyio.fail_after(1.5):
+            with anyio.fail_after(SETTINGS.session_timeout_ms / 2_000):
                 await group.wait_held(*NAMES)
 
     asyncio.run(take_over())
@@ -645,7 +649,7 @@ async def test_servers_that_come_up_later_are_waited_for(
             lambda _: None,
             amqp_url=rabbitmq.through(amqp_url),
             redis_url=redis.through(redis_admin_url),
-            settings=SETTINGS,
+            settings=BRIEF,
             connect_timeout_s=WITHIN_S,
         )
         async with anyio.create_task_group() as tasks:
@@ -673,7 +677,7 @@ class Unlucky(Group):
 @pytest.fixture
 def unlucky(redis_admin_url: str) -> Iterator[Callable[..., Unlucky]]:
     with FaultProxy(int(redis_admin_url.rpartition(":")[2].partition("/")[0])) as redis:
-        options: dict[str, Any] = {"redis_url": redis.through(redis_admin_url), "settings": SETTINGS, "member": QUICK}
+        options: dict[str, Any] = {"redis_url": redis.through(redis_admin_url), "settings": BRIEF, "member": QUICK}
         yield lambda **more: Unlucky(f"unlucky-{next(_count)}", NAMES, redis=redis, **(options | more))
 
 

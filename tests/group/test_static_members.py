@@ -192,7 +192,7 @@ def test_where_a_process_may_live_its_place_is_not_taken(
         assert holder.stdout.readline() == "held\n"
         raise_doubt(doubt, holder, tmp_path, monkeypatch)
         with BlockingGroup(name, ["r"], redis_url=redis_url, settings=SETTINGS, member=own) as group:
-            group.wait_held(timeout=30)
+            group.wait_held(timeout=60)
             kinds = [entry.kind for entry in record.entries()]
             assert kinds.index("graced") < len(kinds) - 1 - kinds[::-1].index("joined")
             assert [it.reason for it in record.entries() if it.kind == "graced"] == ["expired"]
@@ -222,7 +222,7 @@ def test_a_restart_that_fails_leaves_the_place_to_the_next_one(
             name, unique("none"), lambda _: None, amqp_url=amqp_url, redis_url=redis_url, settings=slow, member=own
         ).start()
     with BlockingGroup(name, ["r"], redis_url=redis_url, settings=slow, member=own) as group:
-        group.wait_held(timeout=30)
+        group.wait_held(timeout=60)
 
 
 HOLDER = """

@@ -16,7 +16,9 @@ from cobalance.settings import GroupSettings
 
 pytestmark = pytest.mark.both_loops
 
-SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000, gather_ms=0)
+SETTINGS = GroupSettings(
+    session_timeout_ms=10_000, heartbeat_interval_ms=250, revocation_timeout_ms=10_000, gather_ms=0
+)
 
 called: list[object] = []
 

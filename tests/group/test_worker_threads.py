@@ -136,7 +136,7 @@ async def test_a_membership_that_ends_without_a_thread_does_not_blame_the_progra
     await group.start()
     shortage.lasts = True
     group.declare(["r"], 1)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         await group.wait_left()
     shortage.lasts = False
     assert isinstance(group.failed, OutOfThreads)

@@ -31,7 +31,7 @@ def test_no_offset_is_taken_that_could_fall_unseen(url: str) -> None:
     transport = open_transport(url)
     Coordinator(transport, name).create(GroupSettings())
     with BlockingGroup(name, ["r0"], redis_url=url) as group:
-        group.wait_held("r0", timeout=15)
+        group.wait_held("r0", timeout=60)
         group.commit("r0", MAX_INTEGER)
         with pytest.raises(OffsetRegressed):
             group.commit("r0", MAX_INTEGER - 1)

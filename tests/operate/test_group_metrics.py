@@ -440,7 +440,7 @@ def test_durations_are_cumulative() -> None:
 
 def fetch(url: str, host: str | None = None) -> str:
     request = urllib.request.Request(url, headers={} if host is None else {"Host": host})  # noqa: S310 -- our own
-    with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310
+    with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
         return str(response.read().decode())
 
 

@@ -29,7 +29,9 @@ from cobalance.settings import GroupSettings
 
 pytestmark = pytest.mark.anyio
 
-SETTINGS = GroupSettings(session_timeout_ms=900, heartbeat_interval_ms=100, revocation_timeout_ms=6_000, gather_ms=0)
+SETTINGS = GroupSettings(
+    session_timeout_ms=10_000, heartbeat_interval_ms=100, revocation_timeout_ms=10_000, gather_ms=0
+)
 
 _count = itertools.count()
 
@@ -41,7 +43,7 @@ def made(**options: Any) -> Group:
 
 def ask(port: int, path: str, *, host: str | None = None, method: str = "GET") -> tuple[int, Any]:
     """Status and body."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request(method, path, headers={} if host is None else {"Host": host})
         response = connection.getresponse()
@@ -142,7 +144,7 @@ def test_there_is_nothing_but_probes() -> None:
         assert ask(server.port, "/")[0] == 404
         assert ask(server.port, "/livez?verbose")[0] == 200
         assert ask(server.port, "/livez", method="HEAD") == (200, None)
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         connection.request("POST", "/livez")
         assert connection.getresponse().status == 501
         connection.close()

@@ -686,7 +686,7 @@ async def test_a_message_whose_names_are_not_utf_8_is_traced(here: Place, record
 
 async def test_many_threads_are_counted_once(here: Place, topic: Topic, recorded: Recorded) -> None:
     """No message is lost or counted twice where handlers run side by side."""
-    telemetry, ready = recorded.telemetry(), threading.Barrier(4, timeout=30)
+    telemetry, ready = recorded.telemetry(), threading.Barrier(4, timeout=60)
 
     def handle(_: Delivery) -> None:
         ready.wait()

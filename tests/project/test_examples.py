@@ -16,7 +16,7 @@ import pika
 import pytest
 from tests.programs import EXAMPLES, Programs, create_group, no_topic, programs, wait_for_members
 
-from cobalance import BlockingGroup, GroupSettings
+from cobalance import BlockingGroup
 from cobalance.rabbitmq import Publisher, Topic, create_topic, delete_topic
 
 TESTS = Path(__file__).parents[1]
@@ -150,9 +150,7 @@ def test_stream_manual_commit(run: Programs, redis_url: str, amqp_url: str) -> N
     """stream_manual_commit.py counts every payment once, in order, though another process takes over half of them."""
     topic = Topic("payments", 4, "stream")
     with no_topic(amqp_url, topic.name):
-        # A session that ended on a busy machine would have a batch counted twice: delivery is at least once.
-        lasting = GroupSettings(session_timeout_ms=30_000, heartbeat_interval_ms=300, gather_ms=50, rejoin_grace_ms=0)
-        create_group(redis_url, "revenue", lasting)
+        create_group(redis_url, "revenue")
         publish(amqp_url, topic, 400)
         published = 400
 

@@ -279,7 +279,7 @@ def test_the_acl_line_suffices(redis_admin_url: str) -> None:
         admin.execute_command(*acl_rules(user, "p4ss"))
         admin.acl_log_reset()
         url = redis_admin_url.replace("redis://", f"redis://{user}:p4ss@")
-        create_group(url, name, GroupSettings(session_timeout_ms=1_500, heartbeat_interval_ms=100, gather_ms=0))
+        create_group(url, name, GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=100, gather_ms=0))
         anyio.run(_live, url, name)
         _ask(url, name)
         denied = [entry for entry in admin.acl_log() if entry["username"] == user]

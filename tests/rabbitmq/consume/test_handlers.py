@@ -25,7 +25,7 @@ Body = Callable[[Delivery], Awaitable[None]]
 
 async def left(member: ConsumerGroup) -> None:
     """Waits until the member has left."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         await member.wait_left()
 
 

@@ -29,7 +29,7 @@ from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.servers import OwnRabbitMQ
 from cobalance.threads.log_lines import ServiceThread
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from cobalance.settings import GroupSettings
 SETTINGS = GroupSettings(
     session_timeout_ms=10_000, heartbeat_interval_ms=200, revocation_timeout_ms=10_000, gather_ms=20, rejoin_grace_ms=0
 )
-DEADLINE_S = 30
+DEADLINE_S = 60
 
 
 class Broker:

@@ -170,11 +170,11 @@ async def test_a_group_leaves_its_mark(here: Place, stream: Stream) -> None:
     async with member(here, stream, Reading(), start="first", commit_every=1):
         await until(lambda: committed(here, stream) == 9)
     with connected(here.amqp_url) as connection:
-        assert reading_mark.is_marked(connection, here.group, stream.name).result(10)
-        assert not reading_mark.is_marked(connection, "other", stream.name).result(10)
-        assert reading_mark.may_mark(connection, "other", stream.name).result(10)
+        assert reading_mark.is_marked(connection, here.group, stream.name).result(60)
+        assert not reading_mark.is_marked(connection, "other", stream.name).result(60)
+        assert reading_mark.may_mark(connection, "other", stream.name).result(60)
         stream.make_anew()
-        assert not reading_mark.is_marked(connection, here.group, stream.name).result(10)
+        assert not reading_mark.is_marked(connection, here.group, stream.name).result(60)
     async with member(here, stream, Reading(), start="first"):
         await until(lambda: here.journal("halted"))
 

@@ -221,7 +221,7 @@ async def test_a_reply_that_is_refused_can_end_the_membership(here: Place, full:
     with new_topic(here.amqp_url) as topic:
         ask(here, topic, full, "1")
         member = here.member(topic, Answering().handle, retries=0, on_error="raise")
-        with pytest.raises(PublishFailed, match="refused the reply"), anyio.fail_after(20):
+        with pytest.raises(PublishFailed, match="refused the reply"), anyio.fail_after(60):
             async with member:
                 await member.wait_left()
         assert ready_messages(here.amqp_url, topic.queue_names) == {topic.queue_names[0]: 1}
@@ -323,7 +323,7 @@ def test_a_reply_that_cannot_be_sent_fails_alone(amqp_url: str, replies: str, fa
     """Whatever the reason: nobody waits for ever, and the connection is not lost over it."""
     lost: list[str] = []
     sender = Replies("g", amqp_url, "g/m", heartbeat_s=5)
-    assert sender.send(reply_to(replies)).result(20)
+    assert sender.send(reply_to(replies)).result(60)
     sender._connection._on_lost = lost.append
     guilty, others = reply_to(replies), [reply_to(replies) for _ in range(4)]
     if fails_in == "asking":
@@ -333,8 +333,8 @@ def test_a_reply_that_cannot_be_sent_fails_alone(amqp_url: str, replies: str, fa
     for reply in [*others[:2], guilty, *others[2:]]:
         sender.send(reply)
     with pytest.raises(PublishFailed, match="cannot be sent"):
-        guilty.sent.result(20)
-    assert [it.sent.result(20) for it in others] == [True] * 4
+        guilty.sent.result(60)
+    assert [it.sent.result(60) for it in others] == [True] * 4
     assert guilty.is_refused
     assert lost == []
     sender.close()

@@ -266,7 +266,7 @@ async def test_a_reply_under_way_when_its_connection_is_lost_is_sent_again(here:
 def test_only_the_reply_fails_over_which_connections_are_lost(amqp_url: str, replies: str) -> None:
     """Those that are sent together with it are sent again, one by one."""
     sender = Replies("g", amqp_url, "g/m", heartbeat_s=5)
-    assert sender.send(reply_to(replies)).result(20)
+    assert sender.send(reply_to(replies)).result(60)
     guilty = reply_to(replies)
 
     def cut_before_the_confirm() -> bool:
@@ -278,11 +278,11 @@ def test_only_the_reply_fails_over_which_connections_are_lost(amqp_url: str, rep
     together = [*others[:3], guilty, *others[3:]]
     written: Future[list[Future[bool]]] = Future()
     sender._connection.submit(lambda: written.set_result([sender.send(it) for it in together]))
-    *_, last = written.result(20)
-    assert last.result(20)
-    assert [it.sent.result(20) for it in others] == [True] * 6
+    *_, last = written.result(60)
+    assert last.result(60)
+    assert [it.sent.result(60) for it in others] == [True] * 6
     with pytest.raises(PublishFailed, match="ZeroDivisionError"):
-        guilty.sent.result(20)
+        guilty.sent.result(60)
     sender.close()
 
 
@@ -310,10 +310,10 @@ def test_a_queue_that_does_not_confirm_holds_up_no_other(
     early, *refused, late = together = [reply_to(it) for it in (good, silent, silent, silent, good)]
     for reply in together:
         sender.send(reply)
-    assert (early.sent.result(20), late.sent.result(20)) == (True, True)
+    assert (early.sent.result(60), late.sent.result(60)) == (True, True)
     for reply in refused:
         with pytest.raises(PublishFailed, match="confirmed none to that queue") as failure:
-            reply.sent.result(20)
+            reply.sent.result(60)
         assert (reply.is_refused, failure.value.outcome) == (True, "unknown")
     assert caplog.text.count(f"has not confirmed a reply to {silent!r}") == 1
     sender.close()
@@ -321,16 +321,16 @@ def test_a_queue_that_does_not_confirm_holds_up_no_other(
 
 def test_a_large_reply_on_a_slow_link_is_no_silence(amqp_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes longer than a queue may for its confirm; and so does what waits behind it."""
-    monkeypatch.setattr(reply_channel, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(reply_channel, "PATIENCE_S", 2.0)
     name = unique("slow")
     with channel(amqp_url) as it, proxy_to(amqp_url) as proxy:
         it.queue_declare(name)
         proxy.pace(1_000_000)
         sender = Replies("g", proxy.through(amqp_url), "g/m", heartbeat_s=5)
-        replies = [reply_to(name, size) for size in (2_000_000, 1, 2_000_000)]
+        replies = [reply_to(name, size) for size in (3_000_000, 1, 3_000_000)]
         for reply in replies:
             sender.send(reply)
-        assert [it.sent.result(20) for it in replies] == [True] * 3
+        assert [it.sent.result(60) for it in replies] == [True] * 3
         assert it.queue_delete(name).method.message_count == len(replies)  # none was sent again
         sender.close()
 
@@ -353,7 +353,7 @@ def test_the_end_of_a_connection_for_replies_is_no_silence(
     reply = reply_to(silent)
     reply.wanted = close
     sender.send(reply)
-    assert looked.result(20)
+    assert looked.result(60)
     sender.close()
 
 
@@ -387,16 +387,16 @@ def test_a_queue_that_confirms_again_is_one_of_all_again(
     with channel(private_rabbitmq.url) as it:
         it.queue_declare(name, durable=True, arguments={"x-queue-type": "quorum"})
     sender = Replies("g", private_rabbitmq.url, "g/m", heartbeat_s=5)
-    assert sender.send(reply_to(name)).result(20)
+    assert sender.send(reply_to(name)).result(60)
     with Leader(private_rabbitmq, name).silent():
         with pytest.raises(PublishFailed):
-            sender.send(reply_to(name)).result(20)
+            sender.send(reply_to(name)).result(60)
         later = [reply_to(name) for _ in range(3)]
         for reply in later:
             sender.send(reply)
         monkeypatch.setattr(reply_channel, "PATIENCE_S", 20.0)
         sender._connection.submit(lambda: 1 / 0)  # what is under way and what waits outlives a lost connection, too
-    assert [it.sent.result(20) for it in later] == [True] * 3
+    assert [it.sent.result(60) for it in later] == [True] * 3
     assert caplog.text.count("are confirmed again") == 1
     assert sender._silent == {}
     sender.close()
@@ -419,9 +419,9 @@ def test_nothing_in_connecting_leaves_replies_waiting_for_ever(monkeypatch: pyte
 
     monkeypatch.setattr(sender._connection, "connect", fail)
     with pytest.raises(PublishFailed, match="Unexpected: once"):
-        sender.send(reply_to("answers")).result(20)
+        sender.send(reply_to("answers")).result(60)
     monkeypatch.setattr(sender._connection, "connect", connect)
-    assert sender.send(reply_to("answers")).result(20)
+    assert sender.send(reply_to("answers")).result(60)
     sender._make_connection()
-    assert sender.send(reply_to("answers")).result(20)
+    assert sender.send(reply_to("answers")).result(60)
     sender.close()

@@ -17,7 +17,7 @@ from cobalance.rabbitmq.publish.confirms import UnconfirmedMessage
 from cobalance.rabbitmq.publish.window import Window
 from cobalance.servers import OwnRabbitMQ
 
-WITHIN_S = 30
+WITHIN_S = 60
 
 
 def message(name: str) -> UnconfirmedMessage:

@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 from tests.consumers import new_topic
 from tests.names import unique
-from tests.programs import Programs, create_group, programs
+from tests.programs import SETTINGS, Programs, create_group, programs
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
@@ -69,7 +70,7 @@ def places(lines: list[str]) -> list[tuple[int, str, int, int]]:
 def test_a_crash_repeats_only_what_was_not_committed(run: Programs, redis_url: str, amqp_url: str) -> None:
     """After a kill -9 the next process starts right after the committed offset, and nothing is missing."""
     group = unique("crash")
-    create_group(redis_url, group)
+    create_group(redis_url, group, attrs.evolve(SETTINGS, session_timeout_ms=2_000))
     with new_topic(amqp_url, 1, "stream") as topic:
         publish(amqp_url, topic, 400)
         first = run.start(READER, group, topic.name, "10")

@@ -151,7 +151,7 @@ def test_what_waits_for_a_growth_is_published_in_order_when_it_is_done(topic: To
         outcomes = [publisher.publish("key", str(n).encode(), wait=False) for n in range(1, 50)]
         grown = grow_topic(amqp_url, topic.name, 3)
         outcomes += [publisher.publish("key", str(n).encode(), wait=False) for n in range(50, 60)]
-        assert {outcome.result(20) for outcome in outcomes} == {grown.partition_of("key")}
+        assert {outcome.result(60) for outcome in outcomes} == {grown.partition_of("key")}
     queue = grown.queue_names[grown.partition_of("key")]
     assert bodies_in(amqp_url, topic.queue_names[topic.partition_of("key")]) == ["0"]
     assert bodies_in(amqp_url, queue) == [str(n) for n in range(1, 60)]
@@ -175,7 +175,7 @@ def test_a_partition_that_is_closed_first_holds_up_no_other(
             admin.declare(Topic(topic.name, 3, layout=2).queues[0])
             admin.unbind(queue, topic.name, topic.routing_keys(closed))
         outcomes = [publisher.publish("key", b"1", wait=False)]
-        assert looking.wait(20)
+        assert looking.wait(60)
         with connected(amqp_url) as admin:  # called off, and begun again before that is noticed
             admin.bind(queue, topic.name, topic.routing_keys(closed))
         outcomes += [publisher.publish("key", str(n).encode(), wait=False) for n in range(2, 50)]
@@ -183,7 +183,7 @@ def test_a_partition_that_is_closed_first_holds_up_no_other(
         assert not any(it.done() for it in outcomes)
         grown = grow_topic(amqp_url, topic.name, 3)
         outcomes += [publisher.publish("key", str(n).encode(), wait=False) for n in range(50, 60)]
-        assert {outcome.result(20) for outcome in outcomes} == {grown.partition_of("key")}
+        assert {outcome.result(60) for outcome in outcomes} == {grown.partition_of("key")}
     assert [bodies_in(amqp_url, it) for it in (queue, topic.queue_names[other])] == [["0"], ["other"]]
     assert bodies_in(amqp_url, grown.queue_names[grown.partition_of("key")]) == [str(n) for n in range(1, 60)]
 
@@ -199,7 +199,7 @@ def test_a_partition_without_a_queue_holds_up_no_other(
     def look(*asked: Any) -> Topic:
         looks.append(threading.current_thread().name)
         looking.set()
-        assert may_end.wait(20)
+        assert may_end.wait(60)
         return topic_again(*asked)
 
     def fails(outcome: Future[int]) -> bool:
@@ -213,7 +213,7 @@ def test_a_partition_without_a_queue_holds_up_no_other(
         for looked in (1, 2):
             it.queue_delete(first.name)
             lost = [publisher.publish(None, b"", partition=0, wait=False)]
-            assert looking.wait(20)
+            assert looking.wait(60)
             lost.append(publisher.publish(None, b"", partition=0, wait=False))
             publisher.publish(None, b"", partition=1)
             assert len(looks) == looked
@@ -247,11 +247,11 @@ def test_what_came_back_waits_for_what_is_under_way(
                     found.set()
 
             patch.setattr(channel, "_change_layout", find)
-            assert found.wait(20)
+            assert found.wait(60)
             assert publisher.topic == topic
             assert not outcome.done()
         channel._connection.submit(channel._change_layout)
-        assert outcome.result(20) == Topic(topic.name, 3).partition_of("key")
+        assert outcome.result(60) == Topic(topic.name, 3).partition_of("key")
 
 
 def test_what_came_back_is_sent_again_when_the_growth_is_called_off(
@@ -259,7 +259,7 @@ def test_what_came_back_is_sent_again_when_the_growth_is_called_off(
 ) -> None:
     """The partition takes it again by the time that is looked into. It keeps its place."""
     may_look = threading.Event()
-    monkeypatch.setattr(rerouting, "topic_again", lambda *asked: may_look.wait(20) and topic_again(*asked))
+    monkeypatch.setattr(rerouting, "topic_again", lambda *asked: may_look.wait(60) and topic_again(*asked))
     with Publisher(amqp_url, topic) as publisher, connected(amqp_url) as admin:
         partition = publisher.publish("key", b"0").result()
         queue, keys = topic.queue_names[partition], topic.routing_keys(partition)
@@ -268,7 +268,7 @@ def test_what_came_back_is_sent_again_when_the_growth_is_called_off(
         publisher.publish(None, b"", partition=1 - partition)  # behind which the others have come back
         admin.bind(queue, topic.name, keys)
         may_look.set()
-        assert {outcome.result(20) for outcome in outcomes} == {partition}
+        assert {outcome.result(60) for outcome in outcomes} == {partition}
     assert bodies_in(amqp_url, queue) == [str(n) for n in range(50)]
 
 
@@ -295,21 +295,21 @@ def test_a_message_that_is_never_confirmed_holds_up_a_growth_until_its_time_is_u
     ):
 
         def publish(partition: int) -> int:
-            return publisher.publish(None, b"", partition=partition, wait=wait).result(20)
+            return publisher.publish(None, b"", partition=partition, wait=wait).result(60)
 
         assert [publish(partition) for partition in range(2)] == [0, 1]  # the first one to a queue waits for its leader
         with Leader(private_rabbitmq, topic.queue_names[0]).silent():
             is_sent = threading.Event()
             monkeypatch.setattr(Confirms, "sent", noting(Confirms.sent, is_sent))
             stuck = pool.submit(publish, 0)
-            assert is_sent.wait(20)
+            assert is_sent.wait(60)
             publisher._timeout_ms = publisher._channel._timeout_ms = 20_000
             grown = grow_topic(url, topic.name, 3)
             came_back = pool.submit(publish, 1)
             with pytest.raises(PublishFailed, match="no confirm came in time") as failure:
-                stuck.result(20)
+                stuck.result(60)
             assert failure.value.outcome == "unknown"
-            assert came_back.result(20) == 1
+            assert came_back.result(60) == 1
             assert publisher.topic == grown
             assert [publish(partition) for partition in range(3)] == [0, 1, 2]
 
@@ -868,7 +868,7 @@ async def test_the_new_layout_waits_for_what_is_still_being_processed(
 
     here.publish(topic, "old")
     async with here.member(topic, handle, refresh_ms=100):
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await begun.wait()
         grown = await anyio.to_thread.run_sync(grow_topic, here.amqp_url, topic.name, 3)
         here.publish(grown, "newer")

@@ -53,7 +53,7 @@ def test_a_connection_that_is_cut(secured_rabbitmq: Secured) -> None:
         connection.connect()
         proxy.cut_after(10)
         connection.submit(lambda: connection.open_channel(lambda _: None))
-        assert lost.result(20) == "it closed the connection"
+        assert lost.result(60) == "it closed the connection"
         connection.close()
 
 
