@@ -78,18 +78,23 @@ async def test_a_lock_that_could_not_be_released_holds_up_the_next_holder_only_a
 
 
 def forbid_once(monkeypatch: pytest.MonkeyPatch, user: User, question: str, *, lasts: bool) -> None:
-    """Withdraws all permissions just before RabbitMQ is first asked this; unless it lasts, until it has answered."""
+    """Withdraws all permissions just before RabbitMQ is first asked this; unless it lasts, until it has answered, or the
+    connection is lost, as on a busy machine: then they are withdrawn before it is asked again.
+    """
     original, asked = getattr(stream_worker, question), list[Future[bool]]()
 
     def ask(*args: Any, **options: Any) -> Future[bool]:
         if asked:
             return original(*args, **options)  # type: ignore[no-any-return]
         user.forbid()
-        asked.append(original(*args, **options))
-        assert asked[0].result(WITHIN_S) is False
-        if not lasts:
-            user.permit()
-        return asked[0]
+        try:
+            answer: Future[bool] = original(*args, **options)
+            assert answer.result(WITHIN_S) is False
+        finally:
+            if not lasts:
+                user.permit()
+        asked.append(answer)
+        return answer
 
     monkeypatch.setattr(stream_worker, question, ask)
 
