@@ -20,7 +20,7 @@ from cobalance.rabbitmq import Topic, create_topic, delete_topic
 
 FAILED, USAGE, UNREACHABLE = 1, 2, 3
 
-TIMEOUTS = ("--session-timeout", "1s", "--heartbeat-interval", "200ms", "--revocation-timeout", "2s")
+TIMEOUTS = ("--session-timeout", "3s", "--heartbeat-interval", "200ms", "--revocation-timeout", "3s")
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 IDLE_MS = 700
 DAY_MS = 86_400_000
-SETTINGS = GroupSettings(session_timeout_ms=900, heartbeat_interval_ms=250, rejoin_grace_ms=0, gather_ms=0)
+SETTINGS = GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=250, rejoin_grace_ms=0, gather_ms=0)
 RESOURCES = ["films", "photos"]
 
 
@@ -56,11 +56,12 @@ async def test_an_idle_group_is_gone_and_a_living_one_stays(url: str, monkeypatc
     transport = open_transport(url)
     assert isinstance(transport, RedisTransport | ClusterTransport)
     coordinator = Coordinator(transport, name)
-    coordinator.create(attrs.evolve(SETTINGS, idle_expiry_ms=IDLE_MS))
+    settings = attrs.evolve(SETTINGS, idle_expiry_ms=IDLE_MS)
+    coordinator.create(settings)
     until = time.monotonic() + 3 * IDLE_MS / 1000
-    async with Group(name, RESOURCES, redis_url=url, work=commit_until_revoked) as first:
+    async with Group(name, RESOURCES, redis_url=url, settings=settings, work=commit_until_revoked) as first:
         await first.wait_held()
-        async with Group(name, RESOURCES, redis_url=url, work=commit_until_revoked) as second:
+        async with Group(name, RESOURCES, redis_url=url, settings=settings, work=commit_until_revoked) as second:
             await second.wait_held()
             await eventually(lambda: time.monotonic() > until)
             assert all(row.committed for row in coordinator.resources())

@@ -29,7 +29,6 @@ from cobalance.rabbitmq.dropin.connection import GroupConnection, GroupUnreachab
 pytestmark = pytest.mark.both_loops
 
 SETTINGS = GroupSettings(session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=6_000)
-QUICK = GroupSettings(session_timeout_ms=300, heartbeat_interval_ms=50, revocation_timeout_ms=6_000)
 ANSWERED = GroupSettings(session_timeout_ms=3_000, heartbeat_interval_ms=500, revocation_timeout_ms=6_000)
 """Calls have half a second, so that a busy machine answers each: what it says is what the member gives up for."""
 NOWHERE = "amqp://guest:guest@127.0.0.1:1/%2F"
