@@ -587,6 +587,7 @@ def test_creating_a_topic_again_does_not_open_a_layout_that_is_closed(
     topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a growth that was interrupted, wherever that was: what came into it would be behind what is in the new one."""
+    before = list[bool]()
     for changes in count():
         with dying(monkeypatch, changes):
             grow_topic(amqp_url, topic.name, 4)
