@@ -28,6 +28,18 @@ SETTINGS = GroupSettings(
 """No session ends on a busy machine, which would have messages handled twice: delivery is at least once."""
 
 
+NO_MORE_THREADS = """
+import atexit, threading
+
+def no_more(*_):
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+
+def end_as_python_3_12():
+    atexit.register(setattr, threading.Thread, "start", no_more)
+"""
+"""For programs: exit handlers that were registered before cannot start a thread, as from Python 3.12 on."""
+
+
 class Programs:
     """Processes with one standard output. The test's own timeout ends the wait for a line that never comes."""
 

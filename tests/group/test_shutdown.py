@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -14,8 +15,11 @@ import attrs
 import pytest
 from tests.cli_process import Outcome, cobalance, running
 from tests.names import unique
+from tests.programs import NO_MORE_THREADS
 
 from cobalance import Group, GroupSettings, MemberSettings, Tenure, run, servers
+from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.open import open_transport
 from cobalance.errors import DrainTimedOut
 from cobalance.rabbitmq import delete_topic
 from cobalance.rabbitmq.topics.broker import ready_messages
@@ -142,6 +146,42 @@ def test_a_thread_that_goes_on_keeps_no_program_from_ending(
             process.kill()
     assert process.returncode == (1 if way == "run" else 7)
     assert ("DrainTimedOut: group g: 1 resource" in err) == (way == "run")
+
+
+STOPPED_AT_EXIT = """
+import sys
+from cobalance import BlockingGroup
+
+began = threading.Event()
+
+def work(tenure):
+    began.set()
+    tenure.wait_draining()
+    tenure.commit(5)
+
+group = BlockingGroup(sys.argv[2], ["r"], redis_url=sys.argv[1], work=work)
+group.start()
+began.wait()
+for _ in range(int(sys.argv[3])):
+    atexit.register(group.stop)
+end_as_python_3_12()
+"""
+
+
+@pytest.mark.parametrize("times", ["1", "2"])
+def test_an_exit_handler_may_stop_a_group_where_no_thread_can_be_started(
+    times: str, redis_url: str, tmp_path: Path
+) -> None:
+    """As from Python 3.12 on: it finishes and hands over, without a word, also if another one has stopped it before."""
+    program, name = tmp_path / "program.py", unique("exit")
+    program.write_text(NO_MORE_THREADS + STOPPED_AT_EXIT)
+    command = [sys.executable, str(program), redis_url, name, times]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    with closing(open_transport(redis_url)) as transport:
+        coordinator = Coordinator(transport, name)
+        assert [(it.owner, it.committed) for it in coordinator.resources()] == [(None, 5)]
+        coordinator.delete()
 
 
 @pytest.mark.anyio

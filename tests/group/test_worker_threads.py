@@ -126,6 +126,18 @@ async def test_a_call_waits_for_a_thread_that_the_system_refuses(make: Any, monk
         await make()(lambda: 7)
 
 
+async def test_once_the_program_ends_no_thread_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.12 gives none any more. What is ours holds up the event loop instead; the program's functions, which may
+    call back into it, are refused.
+    """
+    at_the_end = RuntimeError("can't create new thread at interpreter shutdown")
+    Shortage(monkeypatch, threading.Thread, "start", at_the_end).lasts = True
+    monkeypatch.setattr(worker_threads, "PATIENCE_S", 1_000)
+    assert await in_thread(threading.current_thread) is threading.current_thread()
+    with pytest.raises(OutOfThreads, match="once a program ends"):
+        await WorkerThreads().run(threading.current_thread)
+
+
 async def test_a_membership_that_ends_without_a_thread_does_not_blame_the_program(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

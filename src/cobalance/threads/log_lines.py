@@ -65,7 +65,9 @@ class LogLines:
         return False
 
     def flush(self, timeout_s: float = PATIENCE_S) -> None:
-        """Returns when everything is written, or the time is up. On any thread but a service thread."""
+        """Returns when everything is written, or the time is up; at once on a service thread, whose lines wait for another."""
+        if isinstance(threading.current_thread(), ServiceThread):
+            return
         with self._change:
             if self._writing:
                 self._change.wait_for(lambda: not self._writing, timeout_s)

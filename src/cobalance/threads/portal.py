@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import anyio
@@ -13,7 +13,7 @@ from cobalance.threads.cancellation import is_cancellation
 from cobalance.threads.gate import LOOK_S, Gate, Promise
 from cobalance.threads.log_lines import ServiceThread
 from cobalance.threads.wakeup import Wakeup
-from cobalance.threads.worker_threads import callers_context
+from cobalance.threads.worker_threads import callers_context, is_at_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -84,7 +84,13 @@ class EventLoopThread:
             raise
         finally:
             del call  # it may hold the exception, whose traceback refers to this frame
-        with EventLoopThread() as other:
+        with ExitStack() as stack:
+            try:
+                other = stack.enter_context(EventLoopThread())
+            except RuntimeError as error:
+                if not is_at_the_end(error):
+                    raise
+                return anyio.run(function, *args)
             return other.call(function, *args)
 
     def _end(self, *, cancel: bool) -> None:

@@ -12,7 +12,7 @@ from contextvars import Context, copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -30,6 +30,10 @@ T = TypeVar("T")
 
 PATIENCE_S, AGAIN_S = 5.0, 0.1
 """How long, and how often, the system is asked for a thread that it does not give."""
+
+AT_THE_END = (
+    "Python starts no more threads once a program ends: leave groups before that, instead of in an exit handler."
+)
 
 IDLE_S = 10.0
 """The same as anyio's; programs may keep connections in thread locals."""
@@ -70,7 +74,7 @@ class WorkerThreads:
 
 async def in_thread(make: Callable[[], T], undo: Callable[[T], object] = lambda _: None) -> T:
     """Returns the result of `make`, called in a new thread, with the caller's context variables. If the caller is gone
-    by then, the result is passed to `undo`.
+    by then, the result is passed to `undo`. Once the program ends, it is called in this one.
     """
     made: Future[T] = Future()
 
@@ -79,7 +83,8 @@ async def in_thread(make: Callable[[], T], undo: Callable[[T], object] = lambda 
         tell()
 
     context = callers_context()
-    await _patiently(Thread(target=context.run, args=(run,), name="cobalance-call", daemon=True).start)
+    start = Thread(target=context.run, args=(run,), name="cobalance-call", daemon=True).start
+    await _patiently(start, at_the_end=partial(context.run, run))
     try:
         return await result_of(made)
     except BaseException:
@@ -87,7 +92,16 @@ async def in_thread(make: Callable[[], T], undo: Callable[[T], object] = lambda 
         raise
 
 
-async def _patiently(start: Callable[[], T]) -> T:
+def is_at_the_end(error: RuntimeError) -> bool:
+    """Whether a thread could not be started because the program ends. From Python 3.12 on, not even exit handlers may."""
+    return "interpreter shutdown" in str(error)
+
+
+def _refuse() -> NoReturn:
+    raise OutOfThreads(AT_THE_END)
+
+
+async def _patiently(start: Callable[[], T], *, at_the_end: Callable[[], T] = _refuse) -> T:
     """Starts a thread, and waits a while if the system gives none: others may end theirs.
 
     Raises:
@@ -97,10 +111,13 @@ async def _patiently(start: Callable[[], T]) -> T:
     while True:
         try:
             return start()
-        except RuntimeError:
+        except RuntimeError as error:
+            if is_at_the_end(error):
+                break
             if anyio.current_time() >= give_up_at:
                 raise OutOfThreads from None
         await anyio.sleep(AGAIN_S)
+    return at_the_end()
 
 
 class Daemons:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pika import exceptions as pika_errors
 from tests.interruptions import interrupted
-from tests.programs import create_group, programs
+from tests.programs import NO_MORE_THREADS, create_group, programs
 from tests.rabbitmq.dropin.parts import DEADLINE_S, SETTINGS, Broker, Handled, Program, connect, consume, ends, reasons
 
 from cobalance.coordinator.client import Coordinator
@@ -339,23 +339,28 @@ def test_a_hung_callback_costs_the_program_its_queues(broker: Broker, group: str
     assert ends(group).get("expired") is None
 
 
+@pytest.mark.parametrize("python", ["before 3.12", "since 3.12"])
 def test_leaves_when_the_program_ends_without_closing(
-    redis_url: str, amqp_url: str, broker: Broker, group: str, tmp_path: Any
+    redis_url: str, amqp_url: str, broker: Broker, group: str, *, python: str, tmp_path: Any
 ) -> None:
-    """An exception ends the program; the interpreter's exit still hands everything over."""
+    """An exception ends the program; the interpreter's exit still hands everything over, though no thread can be started."""
     names = broker.declare(2)
     broker.publish(names[0], "x")
     create_group(redis_url, group, GroupSettings())
     program = tmp_path / "program.py"
     program.write_text(
+        f"{NO_MORE_THREADS}"
         f"from cobalance.rabbitmq.dropin.connection import GroupConnection\n"
-        f"def on_message(*_): raise SystemExit(0)\n"
+        f"def on_message(*_):\n"
+        f"    {'end_as_python_3_12()' if python == 'since 3.12' else ''}\n"
+        f"    raise SystemExit(0)\n"
         f"channel = GroupConnection({amqp_url!r}, group={group!r}, redis_url={redis_url!r}).channel()\n"
         f"for name in {names!r}: channel.basic_consume(name, on_message)\n"
         f"channel.start_consuming()\n"
     )
     with programs(redis_url, amqp_url) as run:
         run.wait(run.start(program))
+        assert run.errors() == ""
     transport = open_transport(redis_url)
     coordinator = Coordinator(transport, group)
     assert [row for row in coordinator.resources() if row.owner] == []
