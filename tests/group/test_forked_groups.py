@@ -96,6 +96,14 @@ def test_a_tenure_is_not_active_in_a_fork(group: BlockingGroup) -> None:
     work()
 
 
+@pytest.mark.parametrize("look", ["tenures", "health", "pause", "commit"])
+def test_a_fork_never_waits_for_a_thread_that_only_the_parent_has(group: BlockingGroup, look: str) -> None:
+    """It was about to change what is held when the process was forked."""
+    with group._group.membership.roster._lock:
+        said = in_child(lambda: CALLS[look](group) if look in CALLS else getattr(group, look))
+    assert said == "nothing" if look not in CALLS else "before the process was forked" in said
+
+
 def test_the_end_of_the_with_leaves_a_fork_alone(group: BlockingGroup) -> None:
     """The block ends there, without any effect."""
     assert in_child(lambda: group.__exit__(None, None, None)) == "nothing"

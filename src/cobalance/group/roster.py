@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class Roster:
-    """Assignments, each linked to the previous one of the same resource. The engine adds, the event loop removes."""
+    """Assignments, each linked to the previous one of the same resource. The engine adds, the event loop removes.
+
+    They are read without the lock, which a thread may hold for ever that a fork of the process does not have.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -46,14 +49,12 @@ class Roster:
 
     def find(self, resource: str, token: int) -> Assignment | None:
         """The assignment with this token, if any."""
-        with self._lock:
-            return next((it for it in _line_of(self._newest.get(resource)) if it.token == token), None)
+        return next((it for it in _line_of(self._newest.get(resource)) if it.token == token), None)
 
     def current(self, resource: str) -> Assignment | None:
         """The assignment under which the resource is held now, if any."""
-        with self._lock:
-            it = self._newest.get(resource)
-            return it if it is not None and it.current else None
+        it = self._newest.get(resource)
+        return it if it is not None and it.current else None
 
     @property
     def tenures(self) -> dict[str, Tenure]:
@@ -62,8 +63,7 @@ class Roster:
 
     def everything(self) -> list[Assignment]:
         """All assignments, including those that only delay a successor."""
-        with self._lock:
-            return [it for newest in self._newest.values() for it in _line_of(newest)]
+        return [it for newest in self._newest.copy().values() for it in _line_of(newest)]
 
 
 def _line_of(it: Assignment | None) -> Iterator[Assignment]:
