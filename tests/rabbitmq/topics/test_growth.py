@@ -191,8 +191,8 @@ def test_a_partition_that_is_closed_first_holds_up_no_other(
 def test_a_partition_without_a_queue_holds_up_no_other(
     topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others take messages while it is looked into. Then what is sent to it fails without another look, until it has
-    taken one.
+    """Others take messages while it is looked into, twice. Then what is sent to it fails without another look, until it
+    has taken one.
     """
     looking, may_end, looks = threading.Event(), threading.Event(), list[str]()
 
@@ -216,11 +216,11 @@ def test_a_partition_without_a_queue_holds_up_no_other(
             assert looking.wait(60)
             lost.append(publisher.publish(None, b"", partition=0, wait=False))
             publisher.publish(None, b"", partition=1)
-            assert len(looks) == looked
+            assert len(looks) == 2 * looked - 1
             may_end.set()
             assert all(map(fails, lost))
             assert all(fails(publisher.publish(None, b"", partition=0, wait=False)) for _ in range(10))
-            assert len(looks) == looked
+            assert len(looks) == 2 * looked, "another one after it was sent again"
             looking.clear()
             may_end.clear()
             it.queue_declare(first.name, durable=True, arguments=first.declaration)
@@ -270,6 +270,30 @@ def test_what_came_back_is_sent_again_when_the_growth_is_called_off(
         may_look.set()
         assert {outcome.result(60) for outcome in outcomes} == {partition}
     assert bodies_in(amqp_url, queue) == [str(n) for n in range(50)]
+
+
+def test_what_is_sent_again_into_another_growth_waits_for_that(
+    topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first was called off by the time that it is looked into. Nobody has to create the topic again."""
+    looks = list[bool]()
+
+    def look(*asked: Any) -> bool:
+        looks.append(is_being_grown(*asked))
+        if len(looks) == 1:
+            grow_topic(amqp_url, topic.name, 3)
+        return looks[-1]
+
+    monkeypatch.setattr(rerouting, "is_being_grown", look)
+    monkeypatch.setattr(rerouting, "LOST_S", 3_600)
+    with Publisher(amqp_url, topic) as publisher, connected(amqp_url) as admin:
+        partition = publisher.publish("key", b"0").result()
+        admin.unbind(topic.queue_names[partition], topic.name, topic.routing_keys(partition))
+        outcomes = [publisher.publish("key", str(n).encode(), wait=False) for n in range(1, 50)]
+        grown = attrs.evolve(topic, partitions=3, layout=2)
+        assert {outcome.result(20) for outcome in outcomes} == {grown.partition_of("key")}
+    assert bodies_in(amqp_url, grown.queue_names[grown.partition_of("key")]) == [str(n) for n in range(1, 50)]
+    assert looks == [False]
 
 
 def noting(call: Callable[..., object], is_called: threading.Event) -> Callable[..., None]:

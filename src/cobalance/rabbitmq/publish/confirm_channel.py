@@ -524,12 +524,15 @@ class ConfirmChannel:
             self._change_layout()
             return
         released = self._returned_messages.release(partitions)
+        in_vain = frozenset(message.partition for message, why in released if why and message.sent_again)
         if found is not None or mismatch:
-            self._returned_messages.lose(partitions, mismatch)
+            self._returned_messages.lose(partitions if mismatch else in_vain, mismatch)
         for message, why in released:
-            if why and (found is None or mismatch):
+            if why and (found is None or mismatch or message.sent_again):
                 self._settle(message, refused(message, mismatch or why))
-        # If there is the same layout, its growth may have been called off meanwhile: all of them are sent again, once.
+            message.sent_again = bool(why)
+        # If there is the same layout, its growth may have been called off meanwhile: all of them are sent again, once. Those
+        # that come back once more are looked into, too, as another growth may have begun.
         self._hold_again([message for message, _ in released if not message.settled])
         self._write_held()
         self._look_for_layout()  # for what has come back meanwhile from other partitions
@@ -544,6 +547,8 @@ class ConfirmChannel:
         self._topic, self._newer = self._newer, None
         returned, self._returned_messages = self._returned_messages, Returned()
         logger.info("topic %s has %d partitions now", self._topic.name, self._topic.partitions)
+        for message in returned.messages:
+            message.sent_again = False
         self._hold_again(returned.messages)
         self._open_more()
         self._write_held()

@@ -41,6 +41,8 @@ class UnconfirmedMessage:
     """Its place in the order in which messages were sent."""
     written: bool = False
     """Handed to the connection: from here on only the broker knows the outcome."""
+    sent_again: bool = False
+    """It came back, the topic had the same layout, and it was sent once more."""
     settled: bool = False
     """The outcome is decided."""
     withdrawn: bool = False
