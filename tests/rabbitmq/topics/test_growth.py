@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,26 +15,19 @@ import anyio.to_thread
 import attrs
 import pika
 import pytest
-from pika.exceptions import AMQPConnectionError, UnroutableError
+from pika.exceptions import UnroutableError
 from tests.consumers import Place, bodies_in, channel, new_topic, note_looks, place, until
 from tests.faults.proxy import proxy_to
 from tests.faults.rabbitmq_servers import Leader
 from tests.names import unique
-from tests.rabbitmq_user import new_user
 
 from cobalance.backoff import Backoff
 from cobalance.coordinator.client import ResourceRow
 from cobalance.errors import (
-    PermissionMissing,
     PublishFailed,
     QueueMismatch,
     QueueMissing,
-    ServerError,
-    TopicInUse,
     TopicMismatch,
-    TopicMissing,
-    Unreachable,
-    UsageError,
 )
 from cobalance.rabbitmq import (
     Delivery,
@@ -52,8 +44,8 @@ from cobalance.rabbitmq import (
 )
 from cobalance.rabbitmq.publish import rerouting
 from cobalance.rabbitmq.publish.confirms import Confirms
-from cobalance.rabbitmq.topics import growth, layouts
-from cobalance.rabbitmq.topics.admin import DIRECT, Admin, connected
+from cobalance.rabbitmq.topics import layouts
+from cobalance.rabbitmq.topics.admin import Admin, connected
 from cobalance.rabbitmq.topics.broker import check_topic, is_being_grown, topic_again
 from cobalance.rabbitmq.topics.growth import close_layout
 from cobalance.rabbitmq.topics.layouts import LayoutSource, Look
@@ -369,79 +361,6 @@ def test_missing_queues_do_not_spread_keys_over_the_others(
         it.basic_publish(topic.name, topic.routing_key(0), b"", mandatory=True)
 
 
-@contextmanager
-def new_vhost(server: OwnRabbitMQ, *, max_queues: int) -> Iterator[str]:
-    """The URL of a virtual host that takes so many queues."""
-    name = unique("few")
-    server.control("add_vhost", name)
-    try:
-        server.control("set_permissions", "-p", name, "guest", ".*", ".*", ".*")
-        server.control("set_vhost_limits", "-p", name, f'{{"max-queues": {max_queues}}}')
-        yield server.url.replace("%2F", name)
-    finally:
-        server.control("delete_vhost", name)
-
-
-def test_a_growth_beyond_the_limit_of_queues_is_called_off(private_rabbitmq: OwnRabbitMQ) -> None:
-    """Nothing of it stays, for which publishers would wait when a partition is lost. The error has RabbitMQ's reason."""
-    with new_vhost(private_rabbitmq, max_queues=5) as url:  # two partitions, dead letters, the lock, and one more
-        topic = create_topic(url, Topic("orders", 2))
-        refusal = r"refused to create queue '{}': 406 .*queue limit.*is reached"
-        with Publisher(url, topic) as publisher:
-            with pytest.raises(ServerError, match=refusal.format("orders.v2-1")):
-                grow_topic(url, topic.name, 3)
-            assert_as_it_was(url, topic, publisher)
-            with channel(url) as it:
-                it.queue_delete(topic.queue_names[0])
-            with pytest.raises(PublishFailed, match="no queue takes routing key"):
-                publisher.publish(None, b"", partition=0)
-        with pytest.raises(ServerError, match=refusal.format("others-2")):
-            create_topic(url, Topic("others", 3, dead_letter=False))
-
-
-@pytest.mark.parametrize("closes", [False, True])
-def test_a_growth_that_cannot_be_called_off_says_that_it_goes_on(
-    topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch, *, closes: bool
-) -> None:
-    """RabbitMQ is lost in the middle of it, or after the old layout was closed."""
-    with proxy_to(amqp_url) as proxy:
-
-        def lose(*_: object) -> None:
-            proxy.refuse()
-            proxy.reset()
-            raise AMQPConnectionError
-
-        with monkeypatch.context() as patch:
-            patch.setattr(growth, "open_layout" if closes else "close_layout", lose)
-            with pytest.raises(Unreachable, match=f"was lost.*goes on.*topic grow {topic.name} --partitions 3") as lost:
-                grow_topic(proxy.through(amqp_url), topic.name, 3)
-        assert lost.value.outcome == "unknown"
-    assert grow_topic(amqp_url, topic.name, 3).layout == 2
-
-
-@pytest.mark.parametrize("fault", ["silent", "gone"])
-def test_a_topic_is_not_grown_onto_a_queue_that_does_not_answer(private_rabbitmq: OwnRabbitMQ, fault: str) -> None:
-    """Its publishers would wait for it, while nothing would be left of the old partitions."""
-    url = private_rabbitmq.url
-    with new_topic(url, 2, "quorum") as topic, Publisher(url, topic) as publisher:
-        new = attrs.evolve(topic, partitions=3, layout=2)
-        with connected(url) as admin:
-            admin.declare(new.queues[1])
-        with getattr(Leader(private_rabbitmq, new.queue_names[1]), fault)():
-            with pytest.raises(
-                Unreachable, match=rf"was not grown: its new queue '{new.queue_names[1]}' does not answer"
-            ):
-                grow_topic(url, topic.name, 3)
-            assert read_topic(url, topic.name) == topic
-            with connected(url) as admin:
-                assert not is_being_grown(admin, topic)
-            for partition in range(2):
-                publisher.publish(None, b"x", partition=partition)
-        assert grow_topic(url, topic.name, 3) == new
-        publisher.publish(None, b"x", partition=1)
-        assert finish_first(url, new.queue_names[1]) == b"x"
-
-
 def test_a_topic_that_is_made_again_is_made_as_it_is_now(topic: Topic, amqp_url: str) -> None:
     """Its exchange was deleted with all bindings: those of the closed layout do not come back."""
     grown = grow_topic(amqp_url, topic.name, 3)
@@ -469,14 +388,6 @@ def test_a_topic_that_is_made_anew_is_not_taken_for_the_one_that_was_grown(topic
     assert bodies_in(amqp_url, topic.queue_names[partition]) == ["x"]
     assert source.look({}) == Look(topic.queue_names)
     assert check_topic(amqp_url, Topic(topic.name, 3, layout=2)) == topic
-
-
-def test_two_growths_exclude_each_other(topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of them would bind what the other has closed."""
-    monkeypatch.setattr("cobalance.rabbitmq.topics.admin.LOCK_PATIENCE_S", 0.2)
-    with connected(amqp_url) as admin, admin.changing(topic.name), pytest.raises(TopicInUse):
-        grow_topic(amqp_url, topic.name, 3)
-    assert grow_topic(amqp_url, topic.name, 3).partitions == 3
 
 
 def finish_first(url: str, queue: str) -> bytes:
@@ -543,130 +454,6 @@ async def test_a_queue_whose_messages_are_with_a_consumer_that_has_cancelled_is_
         await until(lambda: unacknowledged_counts(url, api).get(old) == 0)
         assert finish_first(url, old) == b"taken"
         assert prune_topic(url, topic.name, management_url=api) == {old: True}
-
-
-def test_what_cannot_be_grown(amqp_url: str) -> None:
-    """Topics that do not exist, and streams, which never become empty."""
-    with pytest.raises(TopicMissing):
-        grow_topic(amqp_url, "nothing", 3)
-    with new_topic(amqp_url, 1, "stream") as stream, pytest.raises(UsageError, match="streams"):
-        grow_topic(amqp_url, stream.name, 3)
-    with pytest.raises(UsageError, match="layouts"):
-        Topic("orders.v2", 3)
-
-
-@contextmanager
-def another_queue(url: str, *, bound_to: str, keys: Sequence[str]) -> Iterator[str]:
-    """Another program's queue, bound next to those of a topic."""
-    name = unique("audit")
-    with channel(url) as it:
-        it.queue_declare(name, durable=True)
-        for key in keys:
-            it.queue_bind(name, bound_to, key)
-        try:
-            yield name
-        finally:
-            it.queue_delete(name)
-
-
-def assert_as_it_was(url: str, topic: Topic, publisher: Publisher) -> None:
-    """A growth that was refused has changed nothing."""
-    assert read_topic(url, topic.name) == topic
-    with connected(url) as admin:
-        assert not admin.exists(f"{topic.name}.v2-0")
-        assert admin.has_exchange(topic.newest_marker)
-    for partition, queue in enumerate(topic.queue_names):
-        for key in topic.routing_keys(partition):
-            with channel(url) as it:
-                it.basic_publish(topic.name, key, key.encode(), mandatory=True)
-        publisher.publish("key", b"x", partition=partition)
-        assert bodies_in(url, queue) == [*topic.routing_keys(partition), "x"]
-
-
-@pytest.mark.parametrize("is_closed", [False, True])
-def test_a_topic_with_an_alternate_exchange_is_not_grown(topic: Topic, amqp_url: str, *, is_closed: bool) -> None:
-    """That takes what publishers send to a closed layout: they would go on so for ever. Nor does a growth go on that was
-    interrupted before there was one.
-    """
-    with Publisher(amqp_url, topic) as publisher, channel(amqp_url) as it:
-        publisher.publish("key", b"x")
-        it.exchange_delete(topic.name)
-        it.exchange_declare(topic.name, DIRECT, durable=True, arguments={"alternate-exchange": "amq.fanout"})
-        if is_closed:
-            with connected(amqp_url) as admin:
-                admin.declare(Topic(topic.name, 3, layout=2).queues[0])
-        for partition, queue in enumerate(() if is_closed else topic.queue_names):
-            it.queue_purge(queue)
-            for key in topic.routing_keys(partition):
-                it.queue_bind(queue, topic.name, key)
-        with another_queue(amqp_url, bound_to="amq.fanout", keys=[""]) as catch_all:
-            with pytest.raises(UsageError, match="alternate exchange"):
-                grow_topic(amqp_url, topic.name, 3)
-            assert bodies_in(amqp_url, catch_all) == []
-            if is_closed:
-                assert read_topic(amqp_url, topic.name) == topic
-            else:
-                assert_as_it_was(amqp_url, topic, publisher)
-        assert grow_topic(amqp_url, topic.name, 3).partitions == 3  # the alternate exchange leads nowhere
-
-
-@pytest.mark.parametrize("keys", [("0/2",), ("1",), ("0/2", "1/2", "0", "1")])
-@pytest.mark.parametrize("asks_management", [False, True])
-def test_a_topic_to_which_others_have_bound_a_queue_is_not_grown(
-    topic: Topic, rabbitmq_server: RabbitMQServer, keys: tuple[str, ...], *, asks_management: bool
-) -> None:
-    """It takes what publishers send to a closed layout. With the management API that is seen before anything is closed."""
-    url = rabbitmq_server.url
-    api = rabbitmq_server.management_url if asks_management else None
-    with Publisher(url, topic) as publisher, another_queue(url, bound_to=topic.name, keys=keys) as other:
-        with pytest.raises(UsageError, match="have bound to its exchange"):
-            grow_topic(url, topic.name, 3, management_url=api)
-        assert bodies_in(url, other) == []
-        assert_as_it_was(url, topic, publisher)
-        with channel(url) as it:
-            for key in keys:
-                it.queue_unbind(other, topic.name, key)
-        grown = grow_topic(url, topic.name, 3, management_url=api)
-        partition = publisher.publish("key", b"y").result()
-        assert bodies_in(url, grown.queue_names[partition]) == ["y"]
-
-
-def test_a_topic_is_not_grown_by_who_may_not_change_all_of_it(private_rabbitmq: OwnRabbitMQ) -> None:
-    """It is as it was: half a growth would hold up publishers, and nothing but another growth would end that. The error
-    says what is missing: of each topic something else.
-    """
-    url, ends = private_rabbitmq.url, {
-        "configure": (".v2", ".v2.3", ".v2.3.newest", ".v1.2.newest", ".dead"),
-        "read": ("",),
-        "write": ("", "-1", ".v2-2", "amq.default"),
-    }  # fmt: skip
-    with ExitStack() as stack:
-        user = stack.enter_context(new_user(private_rabbitmq))
-        cases: list[tuple[Topic, str, str]] = []
-        for permission, end in ((permission, end) for permission, its in ends.items() for end in its):
-            topic = stack.enter_context(new_topic(url, 2))
-            cases.append((topic, permission, end if end == "amq.default" else topic.name + end))
-        lacks = {it: "|".join(name for _, permission, name in cases if permission == it) for it in ends}
-        user.permit(**{permission: f"^(?!({names})$).*" for permission, names in lacks.items()})
-        for topic, permission, name in cases:
-            with pytest.raises(PermissionMissing, match=rf"{permission} on \w+ '{name}'"):
-                grow_topic(user.url, topic.name, 3)
-            with connected(url) as admin:
-                assert not admin.exists(f"{topic.name}.v2-0")
-                assert admin.has_exchange(topic.newest_marker)
-        user.permit()
-        assert grow_topic(user.url, cases[0][0].name, 3).partitions == 3
-
-
-def test_a_topic_whose_dead_letter_queue_is_another_is_not_grown(topic: Topic, amqp_url: str) -> None:
-    """Its new layout could not be opened after the old one was closed."""
-    with channel(amqp_url) as it:
-        it.queue_delete(f"{topic.name}.dead")
-        it.queue_declare(f"{topic.name}.dead", durable=True, arguments={"x-max-length": 7})
-    with Publisher(amqp_url, topic) as publisher:
-        with pytest.raises(QueueMismatch, match=f"{topic.name}.dead"):
-            grow_topic(amqp_url, topic.name, 3)
-        assert_as_it_was(amqp_url, topic, publisher)
 
 
 def test_a_grown_topic_is_listed_once(topic: Topic, amqp_url: str, rabbitmq_server: RabbitMQServer) -> None:
