@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from itertools import count
@@ -10,11 +11,11 @@ import anyio
 import anyio.to_thread
 import pytest
 from pika.exceptions import UnroutableError
-from tests.consumers import Place, Seen, channel, new_topic, until
+from tests.consumers import WITHIN_S, Place, Seen, channel, new_topic, until
 from tests.names import unique
 from tests.rabbitmq.topics.dying import dying
 
-from cobalance.errors import QueueMissing, TopicInUse, TopicMismatch, TopicMissing, UsageError
+from cobalance.errors import PublishFailed, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, UsageError
 from cobalance.rabbitmq import (
     Delivery,
     Publisher,
@@ -165,6 +166,33 @@ def test_a_publisher_does_not_begin_where_a_set_would_hide_that_a_queue_is_missi
             Publisher(amqp_url, asked_for).publish(None, b"x", partition=0)
     assert held(amqp_url, own) == 0
     delete_topic(amqp_url, own.name)
+
+
+def test_a_publisher_stops_where_a_set_hides_that_a_queue_was_deleted(
+    topic: Topic, amqp_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A moment later. Until then what it publishes goes to the set alone, which the log says."""
+    own = create_topic(amqp_url, topic, group="audit")
+    with Publisher(amqp_url, topic, unseen_failures="log") as publisher:
+        publisher.publish(None, b"x", partition=0)
+        with connected(amqp_url) as admin:
+            admin.delete(topic.queue_names[0])
+        with pytest.raises(QueueMissing, match=f"topic create {topic.name} --partitions 2"):
+            publish_on(publisher)
+        (said,) = [it.getMessage() for it in caplog.records if "was deleted" in it.getMessage()]
+        assert topic.queue_names[0] in said
+        create_topic(amqp_url, topic, group="audit")
+        publisher.publish(None, b"again", partition=0)
+    assert held(amqp_url, topic) == 1
+    delete_topic(amqp_url, own.name, force=True)
+
+
+def publish_on(publisher: Publisher) -> None:
+    """Until it cannot connect any more."""
+    give_up_at = time.monotonic() + WITHIN_S
+    while time.monotonic() < give_up_at:
+        with suppress(PublishFailed):
+            publisher.publish(None, b"x", partition=0)
 
 
 def test_a_set_whose_creation_was_interrupted_is_not_taken_for_whole(

@@ -29,8 +29,9 @@ from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.publish.confirms import Confirms, UnconfirmedMessage, refused, unconfirmed
 from cobalance.rabbitmq.publish.rerouting import Returned, current_topic, is_same_layout
 from cobalance.rabbitmq.publish.window import Window
-from cobalance.rabbitmq.topics.admin import creation
-from cobalance.rabbitmq.topics.broker import check_topic, find_topic
+from cobalance.rabbitmq.topics.admin import NO_QUEUE, connected, creation
+from cobalance.rabbitmq.topics.broker import check, find
+from cobalance.rabbitmq.topics.queue_sets import sets_marker
 from cobalance.rabbitmq.wire.connection import COUNTED_MS, BrokerConnection
 from cobalance.rabbitmq.wire.failures import loss_reason, too_large
 from cobalance.threads.gate import shielded
@@ -43,6 +44,9 @@ BACKOFF_S = Backoff(0.05, 2.0)
 
 TOGETHER_MS = 50.0
 """Messages that time out within this are ended together."""
+
+LOOK_MS = 1_000
+"""How soon after a confirm a partition's queue is looked for, where others may have taken the message instead."""
 
 LATE_MS = 500
 """By how much a message may end later than its time is up, unless a callback holds up the publisher's thread."""
@@ -83,6 +87,10 @@ class ConfirmChannel:
         self._looking = False
         self._newer: Topic | None = None  # in use once all in flight is settled
         self._opening: set[Lane] = set()  # those that are not open yet, or not again
+        self._has_sets = False
+        """Whether other groups' queues take a message that a partition's own would not, so that RabbitMQ does not return it."""
+        self._taken_by = set[int]()
+        """Partitions that have confirmed something since their queues were last looked for."""
         self._timeout_ms = 30_000
         self._is_timed = False  # whether a timer will look for messages that have timed out
 
@@ -202,9 +210,11 @@ class ConfirmChannel:
         self._was_open, self._process = True, os.getpid()
 
     def _find_topic(self, timeout_ms: int) -> Topic:
-        if isinstance(self._asked_for, str):
-            return find_topic(self._url, self._asked_for, timeout_ms=timeout_ms)
-        return check_topic(self._url, self._topic or self._asked_for, timeout_ms=timeout_ms)
+        with connected(self._url, timeout_ms, in_all=True) as admin:
+            asked_for = self._asked_for
+            topic = find(admin, asked_for) if isinstance(asked_for, str) else check(admin, self._topic or asked_for)
+            self._has_sets = admin.has_exchange(sets_marker(topic.name))
+            return topic
 
     def _unreachable(self, why: str) -> Unreachable:
         return Unreachable(f"RabbitMQ at {self._connection.place}: {why}.", outcome="not_executed")
@@ -357,10 +367,17 @@ class ConfirmChannel:
             channel.confirm_delivery(partial(self._confirmed, lane), lambda _: ready(lane))
 
         def closed(_: Channel, error: Exception) -> None:
-            if (sizes := too_large(error)) is None:
-                ended(loss_reason(error))
-            else:
+            if (sizes := too_large(error)) is not None:
                 self._replace(lane, *sizes)
+                return
+            reason = loss_reason(error)
+            if (gone := NO_QUEUE.search(reason)) is not None:
+                logger.error(
+                    "topic %s: queue %s was deleted. What was published to it since, for about a second, is in the queues of other groups "
+                    "alone; nothing more is published before it is there again",
+                    *(self.topic.name, gone[1]),
+                )
+            ended(reason)
 
         lane.channel, lane.confirms = self._connection.open_channel(opened), Confirms()
         lane.channel.add_on_close_callback(closed)
@@ -483,6 +500,8 @@ class ConfirmChannel:
                 return
             if returned is None or nacked:
                 self._returned_messages.taken(message)
+                if self._has_sets:
+                    self._look_soon(message.partition)
                 self._settle(message, unconfirmed(message, NACKED) if nacked else None)
             elif why := self._returned_messages.reason(message, returned):
                 self._settle(message, refused(message, why))
@@ -492,6 +511,18 @@ class ConfirmChannel:
         lane.confirms.settle(frame.method.delivery_tag, multiple=frame.method.multiple, settle=settle)
         self._look_for_layout()
         self._change_layout()
+
+    def _look_soon(self, partition: int) -> None:
+        if not self._taken_by:
+            self._connection.call_later(LOOK_MS, self._look_for_queues)
+        self._taken_by.add(partition)
+
+    def _look_for_queues(self) -> None:
+        """Has RabbitMQ close a channel if a queue is gone; otherwise it answers nothing. Then the topic is looked at again."""
+        taken_by, self._taken_by = self._taken_by, set()
+        for partition in taken_by if self._is_open and not self._opening else ():
+            lane = self._lanes[partition % len(self._lanes)]
+            lane.channel.queue_declare(f"{self.topic.prefix}-{partition}", passive=True)
 
     def _look_for_layout(self) -> None:
         if not self._returned_messages or self._looking or self._newer is not None:
@@ -544,7 +575,7 @@ class ConfirmChannel:
         """
         if self._newer is None or any(it.confirms.outstanding for it in self._lanes):
             return
-        self._topic, self._newer = self._newer, None
+        self._topic, self._newer, self._taken_by = self._newer, None, set()
         returned, self._returned_messages = self._returned_messages, Returned()
         logger.info("topic %s has %d partitions now", self._topic.name, self._topic.partitions)
         for message in returned.messages:
@@ -565,7 +596,7 @@ class ConfirmChannel:
         if self._closed:
             reason = "its publisher was closed"
         lanes, self._lanes = self._lanes, []
-        self._looking, self._newer, self._opening = False, None, set()
+        self._looking, self._newer, self._opening, self._taken_by = False, None, set(), set()
         held, self._held = self._held, deque()
         for message in itertools.chain.from_iterable(it.confirms.abandon() for it in lanes):
             self._settle(message, unconfirmed(message, reason))

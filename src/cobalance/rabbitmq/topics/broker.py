@@ -299,12 +299,17 @@ def check_topic(url: str, topic: Topic, *, timeout_ms: int = 10_000) -> Topic:
     """
     _check_kinds(url, topic)
     with connected(url, timeout_ms, in_all=True) as admin:
-        _require_complete(admin, topic)
-        current = current_layout(admin, topic)
-        if missing := admin.first_missing(current.queue_names):  # another queue that is bound alike may hide that
-            raise _incomplete(admin, current, current.partitions, missing)
-        admin.refuse_more_partitions(current)
-        return current
+        return check(admin, topic)
+
+
+def check(admin: Admin, topic: Topic) -> Topic:
+    """See `check_topic`."""
+    _require_complete(admin, topic)
+    current = current_layout(admin, topic)
+    if missing := admin.first_missing(current.queue_names):  # another queue that is bound alike may hide that
+        raise _incomplete(admin, current, current.partitions, missing)
+    admin.refuse_more_partitions(current)
+    return current
 
 
 def read_topic(url: str, name: str) -> Topic:
@@ -316,7 +321,7 @@ def read_topic(url: str, name: str) -> Topic:
 
 def read(admin: Admin, name: str) -> Topic:
     """See `read_topic`."""
-    found = _find(admin, name)
+    found = find(admin, name)
     arguments = admin.learn(found.queue_names[0]).arguments
     is_stream = arguments["x-queue-type"] == "stream"
     return attrs.evolve(
@@ -342,7 +347,7 @@ def topic_again(admin: Admin, asked_for: Topic | str, known: Topic) -> Topic:
     try:
         return current_layout(admin, known)
     except TopicMismatch:  # it was created again
-        return _find(admin, asked_for) if isinstance(asked_for, str) else current_layout(admin, asked_for)
+        return find(admin, asked_for) if isinstance(asked_for, str) else current_layout(admin, asked_for)
 
 
 def find_topic(url: str, name: str, *, timeout_ms: int = 10_000) -> Topic:
@@ -351,10 +356,11 @@ def find_topic(url: str, name: str, *, timeout_ms: int = 10_000) -> Topic:
     Unlike `read_topic` it needs no permission to configure queues, and does not learn their type.
     """
     with connected(url, timeout_ms, in_all=True) as admin:
-        return _find(admin, name)
+        return find(admin, name)
 
 
-def _find(admin: Admin, name: str) -> Topic:
+def find(admin: Admin, name: str) -> Topic:
+    """See `find_topic`."""
     layout = Topic(name, 1)
     _require_complete(admin, layout)
     layout = attrs.evolve(layout, layout=newest_layout(admin, name))
