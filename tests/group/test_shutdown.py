@@ -112,6 +112,15 @@ def test_what_does_not_end_within_the_drain_timeout_is_given_up(
     assert ready_messages(urls["COBALANCE_AMQP_URL"], [queue]) == {queue: 1}
 
 
+def test_a_handler_that_hangs_fails_after_max_processing(
+    command: tuple[str, ...], urls: dict[str, str], tmp_path: Path
+) -> None:
+    """Its message is tried again, without end, until the process is stopped."""
+    with running(*command, "--max-processing", "200ms", folder=tmp_path, environment=urls) as consumer:
+        consumer.wait_for("longer than 200 ms")
+        assert consumer.end(signal.SIGTERM).code == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_it_at_once(
     number: int, command: tuple[str, ...], urls: dict[str, str], tmp_path: Path

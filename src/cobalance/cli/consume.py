@@ -214,6 +214,12 @@ def consume(
     drain_timeout: Annotated[
         int, duration_option("drain-timeout", "How long finishing may take after SIGTERM; then the rest is given up.")
     ] = MemberSettings().drain_timeout_ms,
+    max_processing: Annotated[
+        int,
+        duration_option(
+            "max-processing", "How long a handler may run; then it is considered hung, and its message fails."
+        ),
+    ] = MemberSettings().max_processing_ms,
     redis: RedisOptions = THIS_REDIS,
     amqp_url: AmqpUrl = DEFAULT_AMQP_URL,
     connect_timeout: ConnectTimeout = 0,
@@ -247,7 +253,9 @@ def consume(
         log_exceptions=log_exceptions,
         metrics=probes.meter(),
         settings=settings.settings(),
-        member=MemberSettings(instance_id=instance_id, drain_timeout_ms=drain_timeout),
+        member=MemberSettings(
+            instance_id=instance_id, drain_timeout_ms=drain_timeout, max_processing_ms=max_processing
+        ),
     )
     try:
         with probes.server(member):
