@@ -178,10 +178,12 @@ def test_a_pause_that_is_over_is_no_operator(group: Group) -> None:
     group.run(2 * SETTINGS.session_timeout_ms)
     group.drain()
     assert "r was tried again after a pause. Since then, 1 partition" in explained(group, None)
+    assert "ago, after it was tried again after a pause; before that, web-a/1 gave it up," in explained(group)
     next(it for it in (a, b) if "r" in it.holds).release("r", reason="failed")
     assert group.coordinator.resume("r") == {"r": "OK"}
     group.drain()
     assert "r was resumed. Since then, 1 partition" in explained(group, None)
+    assert "ago, after it was resumed; before that, web-" in explained(group)
 
 
 def test_nobody_there(group: Group) -> None:

@@ -64,6 +64,8 @@ class Moves:
     revoked_after: JournalEntry | None = None
     """The last change before the revocation."""
     halted: JournalEntry | None = None
+    resumed: JournalEntry | None = None
+    """By which it was worked again after that."""
     count: int = 0
     """How often it began, as far as the journal reaches back."""
 
@@ -75,9 +77,11 @@ class Moves:
         elif entry.kind == "revoking":
             self.revoked, self.revoked_after = entry, last_change
         elif entry.kind in ENDINGS:
-            self.ended = entry
+            self.ended, self.resumed = entry, None
         elif entry.kind == "halted":
             self.halted = entry
+        elif entry.kind == "resumed":
+            self.resumed = entry
 
 
 class Losses:

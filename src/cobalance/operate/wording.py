@@ -51,6 +51,8 @@ class Wording:
         who, when = self.who(begun.member), ago and f" {ago}"
         if begun.kind == "claimed":
             return f"{who} has it from before {self.cause(moves.begun_after)}{ago and f', {ago}'}"
+        if moves.resumed is not None and ended is not None:
+            return f"It was given to {who}{when}, after it {resumed(moves.resumed)}; before that, {self.ended(moves, ended)}"
         if ended is None or ended.handover_id != begun.handover_id:
             return f"It was given to {who}{when}, after {self.cause(moves.begun_after)}"
         return f"It moved to {who}{when}: {self.ended(moves, ended)}"
