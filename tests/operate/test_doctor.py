@@ -17,6 +17,7 @@ from tests.names import unique
 from tests.operate.described import group
 
 from cobalance import ConsumerGroup, Delivery, Group, GroupAdmin, Topic, servers
+from cobalance.description import Backlog
 from cobalance.errors import UsageError
 from cobalance.journal import JournalEntry
 from cobalance.operate import Finding
@@ -30,6 +31,7 @@ from cobalance.operate.doctor import (
     _redis_version,
     _replicas,
     _stale,
+    _work,
 )
 from cobalance.rabbitmq.model.topic import QueueType
 from cobalance.rabbitmq.topics.broker import create_topic, queue_states
@@ -341,6 +343,19 @@ def test_handovers_that_took_too_long() -> None:
     assert _overrun(group(), [entry("released"), entry("abandoned", reason="failed:KeyError")]).level == "ok"
     found = _overrun(group(), [entry("forced"), entry("abandoned", reason="deadline")])
     assert (found.level, "2 were not finished in time" in found.message) == ("warning", True)
+
+
+def test_messages_that_nobody_gets_done() -> None:
+    """Nobody is there; or one has been in flight for a minute. Of queues that RabbitMQ knows nothing of, nothing is said."""
+    here = Backlog(lag=1, in_flight=1, oldest_ms=59_000, consumers=1)
+    assert [*_work(group())] == []
+    assert [it.level for it in _work(group(backlog=here))] == ["ok"]
+    (stuck,) = _work(group(backlog=attrs.evolve(here, oldest_ms=180_000)))
+    assert (stuck.level, "STALL" in stuck.message, "r for 3 min" in stuck.message) == ("warning", True, True)
+    assert "cobalance group explain g r" in (stuck.advice or "")
+    (stopped,) = _work(group("Empty", backlog=here, verdict="STOP"))
+    assert (stopped.level, "STOP" in stopped.message) == ("error", True)
+    assert [it.level for it in _work(group(backlog=here, verdict="STOP", halted="ValueError"))] == ["ok"]
 
 
 def test_a_group_that_nobody_uses() -> None:

@@ -19,6 +19,8 @@ from cobalance.journal import Journal, JournalEntry
 from cobalance.names import split_resource
 from cobalance.operate.backlog import ENDS_BEFORE, WITHIN_MS, ends_before, go_on_at
 from cobalance.operate.group_snapshot import read_snapshot
+from cobalance.operate.verdict import WINDOW_MS
+from cobalance.operate.wording import duration
 from cobalance.rabbitmq.model.queues import Guard
 from cobalance.rabbitmq.topics.admin import PublishersBlocked, creation
 from cobalance.rabbitmq.topics.broker import queue_states
@@ -192,6 +194,7 @@ class Doctor:
         yield _heartbeats(group, newest)
         yield _overrun(group, newest)
         yield from _partitions(group)
+        yield from _work(group)
         yield from _streams(group)
         yield from self._missing_queues(group, newest)
         seen = self._look_at_queues(group)
@@ -383,6 +386,21 @@ def _partitions(group: GroupDescription) -> Iterator[Finding]:
         yield _group(group, "partitions", "warning", f"no member names {', '.join(unnamed)}", "start one that does")
     if not halted and not unnamed:
         yield _group(group, "partitions", "ok", f"{counted(len(group.resources), 'partition')}, none halted")
+
+
+def _work(group: GroupDescription) -> Iterator[Finding]:
+    """What can be said without a history: `cobalance group describe --watch` has one."""
+    stopped = [it.name for it in group.resources if it.verdict == "STOP" and it.halted is None]
+    if stopped:
+        message = f"STOP: there are messages in {', '.join(stopped)}, and nobody is there to work them"
+        yield _group(group, "work", "error", message, "start a member that names them")
+    stuck = {it.name: it.backlog.oldest_ms for it in group.resources if (it.backlog.oldest_ms or 0) >= WINDOW_MS}
+    if stuck:
+        told = ", ".join(f"{name} for {duration(age_ms)}" for name, age_ms in stuck.items())
+        advice = f"cobalance group explain {group.name} {next(iter(stuck))}; consume --max-processing ends handlers that hang"
+        yield _group(group, "work", "warning", f"STALL: the same message has been in flight in {told}", advice)
+    if not stopped and not stuck and any(it.backlog.is_at_rabbitmq for it in group.resources):
+        yield _group(group, "work", "ok", "no message waits for a member, and none has been in flight for a minute")
 
 
 def _streams(group: GroupDescription) -> Iterator[Finding]:
