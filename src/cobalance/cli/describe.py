@@ -271,12 +271,12 @@ def _subscription(resources: Sequence[str]) -> list[str]:
 def _by_topic(names: Sequence[str]) -> Iterator[str]:
     """``orders:0,3`` for each topic."""
     topics: defaultdict[str | None, list[str]] = defaultdict(list)
-    for name in names:
+    for name in sorted(names, key=in_order):
         topic, partition = split_resource(name)
         topics[topic].append(partition)
     for topic, numbers in topics.items():
-        in_order = ",".join(sorted(numbers, key=lambda number: (len(number), number)))
-        yield in_order if topic is None else f"{topic}:{in_order}"
+        listed = ",".join(numbers)
+        yield listed if topic is None else f"{topic}:{listed}"
 
 
 def _state_row(group: GroupDescription) -> Row:
