@@ -1,4 +1,4 @@
-"""The story in a browser: a dashboard that shows it while it happens, and afterwards until Ctrl-C."""
+"""The story in a browser: a dashboard that shows it while it happens, and replays it afterwards until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def shown_in_a_browser(servers: Servers, group: str, console: Console) -> Iterat
         GroupAdmin(servers.redis_url, amqp_url=servers.amqp_url) as admin,
         DashboardServer(admin, port=0) as server,
     ):
-        address = f"{server.url}groups/{group}/handovers"
+        address = f"{server.url}groups/{group}/handovers?story"
         console.print(f"Dashboard: {address}", soft_wrap=True)
         if sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
             webbrowser.open(address)
         yield
-        console.print("The dashboard shows all of it until Ctrl-C.")
+        console.print("The dashboard replays it until Ctrl-C.")
         with suppress(KeyboardInterrupt):  # the demo has come to its end
             Gate().wait()

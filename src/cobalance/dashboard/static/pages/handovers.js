@@ -12,6 +12,7 @@ const WINDOWS_S = [30, 60, 300, 900, 3600, 21600, 86400];
 const SPEEDS = [1, 10, 60];
 const MOST_CHANGES = 200;
 const isCalm = matchMedia("(prefers-reduced-motion: reduce)");
+const isStory = new URLSearchParams(location.search).has("story");
 const KEYS = "Choose a bar to read what it was. By keys: Up and Down choose a partition, Left and Right one of its spans, + and − the length of the window, Space replays, L goes back to live.";
 const STATES = { held: "held by", draining: "being handed over by", graced: "kept for", free: "worked by nobody", halted: "halted" };
 
@@ -33,8 +34,10 @@ class Page {
     this.changes = element("ol", { class: "changes" });
     this.legend = element("ul", { class: "legend" });
     this.sum = element("p", { class: "sum" });
+    this.over = element("p", { class: "notice", role: "status", hidden: true }, "Nobody is a member now. ", element("button", { type: "button", onclick: () => this.replayAll() }, "Replay how it went"));
     main.append(
       element("div", { class: "title" }, element("h1", {}, "Handovers"), this.sum),
+      this.over,
       element("section", { class: "card", "aria-label": "Timeline" }, this.tools, element("p", { id: "timeline-keys", class: "unseen" }, KEYS), this.timeline.box, this.details, this.legend),
       element("section", { class: "card", "aria-labelledby": "what" }, element("h2", { id: "what" }, "What happened, and what followed"), this.changes),
     );
@@ -65,9 +68,29 @@ class Page {
   async hear(message) {
     this.behind = Date.now() - message.group.at_ms;
     for (const it of message.group.members) this.past.owners.set(it.id, it);
-    if (this.past.first === null) return this.begin();
-    if (message.seq !== this.past.seq) await this.fetch(() => this.past.refresh());
+    if (this.past.first === null) await this.begin();
+    else if (message.seq !== this.past.seq) await this.fetch(() => this.past.refresh());
     this.draw();
+    this.tellEnd(message.group.state === "Empty" && this.past.names.length > 0);
+  }
+
+  // What nobody works is red, also where all is over. A story is replayed then, rather than left like that.
+  tellEnd(isOver) {
+    if (this.over.hidden !== isOver) return;
+    this.over.hidden = !isOver;
+    if (isOver && isStory && this.end === null) this.replayAll();
+  }
+
+  // The last change, after which nothing is worked where all is over.
+  last() {
+    return Math.max(this.past.first, ...[...this.past.happenings.values()].map((it) => it.at_ms));
+  }
+
+  replayAll() {
+    this.live();
+    const whole = (this.last() - this.past.first) / 1000;
+    this.zoom(1000 * Math.min(900, WINDOWS_S.find((it) => it >= whole) ?? 900));
+    this.play(true);
   }
 
   // The window begins with as much as there is, up to a quarter of an hour.
@@ -168,12 +191,15 @@ class Page {
     this.playing.setAttribute("aria-pressed", isOn);
     say(this.playing, isOn ? "Pause" : "Replay");
     if (!isOn) return;
-    if (this.end === null) this.goTo(Math.max(this.past.first, this.groupNow() - this.length));
+    const until = () => (this.over.hidden ? this.groupNow() : this.last());
+    if (this.end === null || this.end >= until()) this.goTo(Math.max(this.past.first, until() - this.length));
     const every = isCalm.matches ? 1000 : 50;
     this.timer = setInterval(() => {
       const next = this.end + every * Number(this.speeds.value);
-      if (next >= this.groupNow()) this.live();
-      else this.goTo(next);
+      if (next < until()) return this.goTo(next);
+      if (this.over.hidden) return this.live();
+      this.play(false);
+      this.goTo(until());
     }, every);
   }
 
