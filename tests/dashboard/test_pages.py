@@ -259,7 +259,7 @@ def test_a_member_says_what_it_runs_and_when_it_acknowledged(page: Page, url: st
     for it in ask(urlsplit(url).port or 0, "/api/v1/groups/billing").json["members"]:
         page.goto(url + PAGES["member"].format(member=it["id"]))
         until(page, f"Boolean({FILLED['member']}) && {fact.format('Version')} === {version('cobalance')!r}")
-        said.add(re.sub(r"[\d.]+ \w+", "a time", page.evaluate(fact.format("Last ack"))))
+        said.add(re.sub(r"[\d.]+\s\w+", "a time", page.evaluate(fact.format("Last ack"))))
     assert said <= {"a time ago", "none yet"}
     assert "a time ago" in said
 
@@ -273,7 +273,7 @@ def test_what_was_recommended_stands_beside_what_is_in_force(page: Page, url: st
     assert told.startswith("A change is recommended: stored 20")
     assert "computed from this group's journal, 20" in told
     assert TUNED.sentences[0] in told
-    assert page.evaluate(cell) == "12 s"
+    assert page.evaluate(cell) == "12\u00a0s"
     transport = MemoryTransport(churn._store)
     coordinator = Coordinator(transport, "billing")
     damaged = Script.of("damaged", "return redis.call('HSET', KEYS[1], 'json', '{\"version\": 1}')")
@@ -347,6 +347,43 @@ def test_the_timeline_by_keys(page: Page, url: str) -> None:
     until(page, "document.querySelector('.moment').textContent !== 'now'")
     press(page, "l")
     until(page, "document.querySelector('.moment').textContent === 'now'")
+
+
+def test_a_story_that_has_ended_is_replayed(page: Page) -> None:
+    """Up to its last change, rather than left red; where nobody tells a story, a button does it."""
+    churn = Churn("story", Broker(unique("dashboard")))
+    members = [churn.join_resources(["a", "b"]) for _ in range(2)]
+    moment, over = "document.querySelector('.moment').textContent", "document.querySelector('main > .notice')"
+    with (
+        GroupAdmin(transport=MemoryTransport(churn._store), amqp_url=churn.broker.url) as admin,
+        DashboardServer(admin, port=0) as server,
+    ):
+        page.goto(f"{server.url}groups/story/handovers?story")
+        until(page, FILLED["handovers"])
+        assert page.evaluate(f"{over}.hidden && {moment}") == "now"
+        for it in members:
+            churn.leave(it)
+        until(page, f"!{over}.hidden && {moment} !== 'now'")
+        until(page, "document.querySelector('[aria-pressed=true]') === null")
+        assert complaints_of_axe(page) == []
+        page.goto(f"{server.url}groups/story/handovers")
+        until(page, f"{over} && !{over}.hidden && {moment} === 'now'")
+        page.evaluate(f"{over}.querySelector('button').click()")
+        until(page, f"document.querySelector('[aria-pressed=true]') === null && {moment} !== 'now'")
+        page.goto("about:blank")
+    churn.close()
+
+
+def test_a_group_that_does_not_exist_is_said_to_be_missing(page: Page, url: str, notebook: Window) -> None:
+    """In place of a page without anything in it."""
+    for path in ("groups/nope", "groups/nope/handovers", "groups/nope/partitions/orders-0"):
+        page.goto(url + path)
+        until(page, "document.querySelector('main h1')?.textContent === 'Not found'")
+        assert "'nope' does not exist" in page.inner_text("main .notice")
+        assert page.evaluate("document.querySelector('main a').pathname") == "/"
+        assert complaints_of_axe(page) == []
+    page.goto("about:blank")
+    notebook.complaints.clear()  # of the answer 404
 
 
 def test_the_slider_goes_back_through_the_journal(page: Page, url: str) -> None:

@@ -13,6 +13,7 @@ from cobalance.dashboard.handovers import Handovers
 from cobalance.dashboard.values import plain
 from cobalance.description import GroupDescription
 from cobalance.operate.explanation import Explanation
+from cobalance.operate.verdict import WINDOW_MS
 from cobalance.redact import redact
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ class View:
         gone = [name for name, missed in self.gone.items() if number and missed > number]
         is_all = number == 0
         return {"group": group, "resources": rows, "gone": gone, "all": is_all, "seq": self.seq} | {
-            "sentences": self.sentences
+            "sentences": self.sentences,
+            "window_ms": WINDOW_MS,
         }
 
 

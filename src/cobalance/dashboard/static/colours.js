@@ -5,8 +5,8 @@ const isDark = matchMedia("(prefers-color-scheme: dark)");
 // Steps by the golden angle, in what red leaves: that is for gaps.
 const colour = (number) => {
   const hue = 50 + ((number * 0.618034 + 0.55) % 1) * 305;
-  const step = (number % 3) * 0.05;
-  return isDark.matches ? `oklch(${0.83 - step} 0.13 ${hue})` : `oklch(${0.57 - step} 0.14 ${hue})`;
+  const step = number % 3;
+  return isDark.matches ? `oklch(${0.86 - step * 0.1} 0.13 ${hue})` : `oklch(${0.57 - step * 0.05} 0.14 ${hue})`;
 };
 
 export class Colours {

@@ -11,9 +11,6 @@ const WORST = { STOP: 0, STALL: 1, WARN: 2, OK: 4 };
 const RESTLESS = { halted: 0, free: 1, pending: 2, granted: 3, graced: 4, held: 5 };
 const urgency = (it) => (WORST[it.verdict] ?? 3) * 10 + (RESTLESS[it.state] ?? 9);
 
-// So long, a message in flight is worth a word: verdicts take as long.
-const LONG_MS = 60_000;
-
 const ORDERS = {
   name: ["by name", (a, b) => inOrder(a.name, b.name)],
   attention: ["attention first", (a, b) => urgency(a) - urgency(b) || inOrder(a.name, b.name)],
@@ -103,7 +100,7 @@ export class Grid {
     if (it.state === "graced") return `${owner} to come back, ${since}`;
     if (it.state === "halted") return it.tried === null ? "an operator: halted" : `its next attempt in ${duration(it.tried - now)}`;
     if (it.state === "free") return `a holder, ${since}`;
-    const age = it.backlog.oldest_ms >= LONG_MS ? `, with a message in flight for ${duration(it.backlog.oldest_ms)}` : "";
+    const age = it.backlog.oldest_ms >= this.model.window ? `, with a message in flight for ${duration(it.backlog.oldest_ms)}` : "";
     if (it.verdict === "STALL") return `${owner}, which gets nothing done${age}`;
     if (age) return `${owner}${age}`;
     return `nothing: ${it.state} by ${owner}`;

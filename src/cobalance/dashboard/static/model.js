@@ -15,6 +15,7 @@ export class Model {
     this.group = group;
     this.sentences = message.sentences;
     this.seq = message.seq;
+    this.window = message.window_ms; // so long, a message in flight is worth a word
     this.behind = Date.now() - group.at_ms;
     this.members = new Map(group.members.map((member) => [member.id, member]));
     if (all) this.partitions.clear();

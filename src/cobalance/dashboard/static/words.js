@@ -6,13 +6,14 @@ export const known = (value) => value !== null && value !== undefined;
 
 export const number = (value) => (known(value) ? value.toLocaleString("en") : UNKNOWN);
 
+// No line ends between a number and its unit.
 export function duration(ms) {
   if (!known(ms)) return UNKNOWN;
   const s = Math.max(0, ms) / 1000;
-  if (s < 1) return `${Math.round(s * 1000)} ms`;
-  if (s < 120) return `${s.toFixed(s < 10 ? 1 : 0)} s`;
-  if (s < 7200) return `${Math.round(s / 60)} min`;
-  return s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} days`;
+  if (s < 1) return `${Math.round(s * 1000)}\u00a0ms`;
+  if (s < 120) return `${s.toFixed(s < 10 ? 1 : 0)}\u00a0s`;
+  if (s < 7200) return `${Math.round(s / 60)}\u00a0min`;
+  return s < 172800 ? `${Math.round(s / 3600)}\u00a0h` : `${Math.round(s / 86400)}\u00a0days`;
 }
 
 const pad = (value, digits = 2) => String(value).padStart(digits, "0");

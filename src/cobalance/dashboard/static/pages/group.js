@@ -11,7 +11,7 @@ import { duration, inOrder, number, plural, who } from "../words.js";
 import { badge } from "./groups.js";
 
 const FACTS = ["Lag", "Oldest", "Members", "Partitions", "Draining", "Held by nobody", "Halted"];
-const MEMBER_COLUMNS = ["Member", "State", "Holds", "Share", "Session"];
+const MEMBER_COLUMNS = ["Member", "State", "Holds", "Share", "Session left"];
 
 export function show(main) {
   const model = new Model();
