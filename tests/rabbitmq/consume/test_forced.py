@@ -22,7 +22,7 @@ from cobalance.settings import GroupSettings
 pytestmark = pytest.mark.anyio
 
 SETTINGS = GroupSettings(
-    session_timeout_ms=2_000, heartbeat_interval_ms=250, revocation_timeout_ms=2_000, gather_ms=0, rejoin_grace_ms=0
+    session_timeout_ms=3_000, heartbeat_interval_ms=250, revocation_timeout_ms=3_000, gather_ms=0, rejoin_grace_ms=0
 )
 LOCKED: dict[str, Any] = {"streams": StreamSettings(start="first", lock=True)}
 

@@ -85,7 +85,7 @@ async def test_what_is_settled_after_its_tenure_comes_again(here: Place) -> None
     async def handle(delivery: Delivery) -> None:
         deliveries.append(delivery)
 
-    brief = attrs.evolve(SETTINGS, session_timeout_ms=1_000, revocation_timeout_ms=1_000)
+    brief = attrs.evolve(SETTINGS, session_timeout_ms=3_000, revocation_timeout_ms=3_000)
     with new_topic(here.amqp_url, 2) as topic:
         async with here.member(topic, handle, ack="manual", settings=brief) as member:
             await member.wait_held(*topic.queue_names)
