@@ -9,10 +9,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 from tests.cli_process import Running, cobalance, running
 from tests.names import unique
-from tests.programs import create_group, wait_for_members
+from tests.programs import SETTINGS, create_group, wait_for_members
 from tests.readme_sections import ROOT, code_blocks
 
 from cobalance.cli.exits import FAILED, INTERRUPTED, OK, UNFINISHED, UNREACHABLE, USAGE
@@ -63,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def group(redis_url: str) -> str:
     """A group with short timeouts."""
     name = unique("staging")
-    create_group(redis_url, name)
+    create_group(redis_url, name, attrs.evolve(SETTINGS, session_timeout_ms=1_500, revocation_timeout_ms=6_000))
     return name
 
 

@@ -17,18 +17,13 @@ from cobalance.errors import GroupFailed
 from cobalance.rabbitmq import Delivery, Topic
 from cobalance.settings import GroupSettings, MemberSettings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 SETTINGS = GroupSettings(
-    session_timeout_ms=1_500, heartbeat_interval_ms=250, revocation_timeout_ms=60_000, rejoin_grace_ms=0, gather_ms=0
+    session_timeout_ms=3_000, heartbeat_interval_ms=250, revocation_timeout_ms=60_000, rejoin_grace_ms=0, gather_ms=0
 )
-OWN = MemberSettings(max_processing_ms=6_000, drain_timeout_ms=500)
+OWN = MemberSettings(max_processing_ms=10_000, drain_timeout_ms=500)
 """Longer than somebody is avoided who has given something up, which is for three sessions."""
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 async def ignore(_: Delivery) -> None: ...
