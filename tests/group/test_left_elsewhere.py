@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+import trio
 from tests.consumers import new_topic, until
 from tests.names import unique
 
@@ -41,6 +42,38 @@ def test_it_leaves_and_names_what_is_for_that() -> None:
         assert group.failed is None
         runner.run(is_free())
         assert asyncio.all_tasks(runner.get_loop()) == set()
+
+
+def test_in_trio_it_names_that_too() -> None:
+    """Which would have the task wait that entered it, and go on there instead."""
+    url, entered = f"memory://{unique('elsewhere')}", trio.Event()
+    left: list[str] = []
+
+    async def enter(group: Group) -> None:
+        await group.__aenter__()
+        await group.wait_held("r")
+        entered.set()
+        await trio.sleep_forever()
+
+    async def main() -> None:
+        group = Group("g", ["r"], redis_url=url, settings=SETTINGS)
+        with trio.fail_after(60):
+            async with trio.open_nursery() as tasks:
+                tasks.start_soon(enter, group)
+                await entered.wait()
+                with pytest.raises(UsageError, match=r"start\(\) .*stop\(\)"):
+                    await group.__aexit__(None, None, None)
+                left.append(group.health.state)
+                tasks.cancel_scope.cancel()
+
+    async def inherit() -> None:
+        with trio.fail_after(1.5):
+            async with Group("g", ["r"], redis_url=url, settings=SETTINGS) as heir:
+                await heir.wait_held("r")
+
+    trio.run(main)
+    assert left == ["left"]
+    trio.run(inherit)
 
 
 def test_what_the_program_raised_goes_first() -> None:

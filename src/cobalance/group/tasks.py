@@ -13,7 +13,7 @@ from cobalance.errors import GroupFailed, MembershipError, OutOfThreads, UsageEr
 from cobalance.group.own_code import OwnCode, as_raised
 from cobalance.redact import raised_at
 from cobalance.threads.cancellation import is_cancellation
-from cobalance.threads.event_loop import running_event_loop
+from cobalance.threads.event_loop import Trio, running_event_loop
 from cobalance.threads.log_lines import exc_info
 from cobalance.threads.worker_threads import WorkerThreads
 
@@ -57,11 +57,13 @@ class Tasks:
     async def open(self) -> None:
         """Begins to run tasks, in a task group of the current task."""
         self._loop = running_event_loop()
+        self._running, self._one_ended = 0, anyio.Event()
         self._tasks, self._host = await anyio.create_task_group().__aenter__(), self._loop.current_task()
 
     def start(self, call: Callable[..., Awaitable[None]], *args: object) -> None:
         """Starts a task of the group's, as all of them are. Whatever ends it ends the membership, and is reported at once."""
         self._tasks.start_soon(self._run, call, args, name=getattr(call, "__qualname__", None))
+        self._running += 1  # trio may have closed the task group
 
     async def _run(self, call: Callable[..., Awaitable[None]], args: tuple[object, ...]) -> None:
         try:
@@ -70,6 +72,9 @@ class Tasks:
             if not is_cancellation(error):
                 self.note_error(error, OWN)  # unless it is noted already, as the program's is where that is called
             raise
+        finally:
+            self._running -= 1
+            self._one_ended.set()
 
     @contextmanager
     def service_scope(self) -> Iterator[anyio.CancelScope]:
@@ -162,7 +167,10 @@ class Tasks:
         nothing of our tasks: the body's exception if there is one, else the first one, of which the others are mostly
         consequences.
         """
+        is_elsewhere = self._loop.current_task() is not self._host
         try:
+            if is_elsewhere and isinstance(self._loop, Trio):
+                await self._wait_for_all()
             swallowed = await self._tasks.__aexit__(kind, error, trace)
             cancelled_by_a_task = swallowed and self._tasks.cancel_scope.cancel_called
             if cancelled_by_a_task or (kind is None and isinstance(self.first_error, asyncio.CancelledError)):
@@ -171,9 +179,16 @@ class Tasks:
         except BaseExceptionGroup as group:
             first = _most_telling(group, error, self.first_error)
         except BaseException as other:  # noqa: BLE001 -- raised by the caller, once everything is closed
-            is_elsewhere = isinstance(other, RuntimeError) and self._loop.current_task() is not self._host
-            first = _first_of(error, self.first_error, _left_elsewhere(self._group)) if is_elsewhere else other
+            is_misuse = is_elsewhere and isinstance(other, RuntimeError)
+            first = _first_of(error, self.first_error, _left_elsewhere(self._group)) if is_misuse else other
         return False, None if first is error else first
+
+    async def _wait_for_all(self) -> None:
+        """Trio has the task wait that entered the task group, whichever leaves it: nothing may be left to wait for."""
+        with anyio.CancelScope(shield=True):
+            while self._running:
+                self._one_ended = anyio.Event()
+                await self._one_ended.wait()
 
 
 def _first_of(*errors: BaseException | None) -> BaseException:
