@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import anyio
@@ -44,6 +45,10 @@ def shown(group: Group | BlockingGroup) -> tuple[str, bool, bool]:
     """State, liveness and readiness."""
     it = group.health
     return it.state, it.live, it.ready
+
+
+def is_dead(group: Group) -> bool:
+    return not group.health.live
 
 
 async def test_ready_from_joining_to_leaving(url: str) -> None:
@@ -146,6 +151,7 @@ async def test_a_group_that_could_not_be_entered_has_failed(url: str) -> None:
         with pytest.raises((Unreachable, ValueError)) as caught:
             async with group:
                 pass
+        await eventually(partial(is_dead, group))  # once its threads have ended
         assert shown(group) == ("failed", False, False)
         assert group.health.reasons == (reason,)
         assert group.failed is caught.value
