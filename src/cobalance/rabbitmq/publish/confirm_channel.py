@@ -29,7 +29,7 @@ from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.publish.confirms import Confirms, UnconfirmedMessage, refused, unconfirmed
 from cobalance.rabbitmq.publish.rerouting import Returned, current_topic, is_same_layout
 from cobalance.rabbitmq.publish.window import Window
-from cobalance.rabbitmq.topics.admin import NO_QUEUE, connected, creation
+from cobalance.rabbitmq.topics.admin import connected, creation
 from cobalance.rabbitmq.topics.broker import check, find
 from cobalance.rabbitmq.topics.queue_sets import sets_marker
 from cobalance.rabbitmq.wire.connection import COUNTED_MS, BrokerConnection
@@ -45,8 +45,7 @@ BACKOFF_S = Backoff(0.05, 2.0)
 TOGETHER_MS = 50.0
 """Messages that time out within this are ended together."""
 
-LOOK_MS = 1_000
-"""How soon after a confirm a partition's queue is looked for, where others may have taken the message instead."""
+NOT_FOUND = 404
 
 LATE_MS = 500
 """By how much a message may end later than its time is up, unless a callback holds up the publisher's thread."""
@@ -64,6 +63,10 @@ class Lane:
 
     channel: Channel = attrs.field(init=False)
     confirms: Confirms = attrs.field(init=False)
+    taken: list[tuple[str, UnconfirmedMessage]] = attrs.field(factory=list, init=False)
+    """Messages that were confirmed, whose queues are to be looked for, where others may have taken them instead."""
+    looked_for: list[tuple[str, UnconfirmedMessage]] = attrs.field(factory=list, init=False)
+    """Those whose queues are being looked for."""
 
 
 class ConfirmChannel:
@@ -89,8 +92,6 @@ class ConfirmChannel:
         self._opening: set[Lane] = set()  # those that are not open yet, or not again
         self._has_sets = False
         """Whether other groups' queues take a message that a partition's own would not, so that RabbitMQ does not return it."""
-        self._taken_by = set[int]()
-        """Partitions that have confirmed something since their queues were last looked for."""
         self._timeout_ms = 30_000
         self._is_timed = False  # whether a timer will look for messages that have timed out
 
@@ -214,6 +215,8 @@ class ConfirmChannel:
             asked_for = self._asked_for
             topic = find(admin, asked_for) if isinstance(asked_for, str) else check(admin, self._topic or asked_for)
             self._has_sets = admin.has_exchange(sets_marker(topic.name))
+            if self._has_sets:
+                admin.first_missing(topic.queue_names, all_up=True)
             return topic
 
     def _unreachable(self, why: str) -> Unreachable:
@@ -371,11 +374,10 @@ class ConfirmChannel:
                 self._replace(lane, *sizes)
                 return
             reason = loss_reason(error)
-            if (gone := NO_QUEUE.search(reason)) is not None:
+            if lane.looked_for and getattr(error, "reply_code", 0) == NOT_FOUND:
+                reason = f"a queue is gone, so it may be in the queues of other groups alone ({reason})"
                 logger.error(
-                    "topic %s: queue %s was deleted. What was published to it since, for about a second, is in the queues of other groups "
-                    "alone; nothing more is published before it is there again",
-                    *(self.topic.name, gone[1]),
+                    "topic %s: %s. Nothing more is published before it is there again", self.topic.name, reason
                 )
             ended(reason)
 
@@ -387,6 +389,7 @@ class ConfirmChannel:
         self._opening.add(lane)
         self._most_body = most
         sent = lane.confirms.abandon()
+        lane.taken, lane.looked_for = lane.looked_for + lane.taken, []
         place = next((at for at, message in enumerate(sent) if len(message.body) == size), len(sent))
         for message in sent[:place]:
             self._settle(message, unconfirmed(message, "its channel was closed over another one"))
@@ -412,6 +415,7 @@ class ConfirmChannel:
 
     def _opened(self, lane: Lane) -> None:
         self._opening.discard(lane)
+        self._look_for_queues(lane)
         self._write_held()
 
     def _let_in(self) -> None:
@@ -500,29 +504,34 @@ class ConfirmChannel:
                 return
             if returned is None or nacked:
                 self._returned_messages.taken(message)
-                if self._has_sets:
-                    self._look_soon(message.partition)
-                self._settle(message, unconfirmed(message, NACKED) if nacked else None)
+                if self._has_sets and not nacked:
+                    lane.taken.append((f"{self.topic.prefix}-{message.partition}", message))
+                else:
+                    self._settle(message, unconfirmed(message, NACKED) if nacked else None)
             elif why := self._returned_messages.reason(message, returned):
                 self._settle(message, refused(message, why))
             else:
                 self._returned_messages.add(message, returned)
 
         lane.confirms.settle(frame.method.delivery_tag, multiple=frame.method.multiple, settle=settle)
+        self._look_for_queues(lane)
         self._look_for_layout()
         self._change_layout()
 
-    def _look_soon(self, partition: int) -> None:
-        if not self._taken_by:
-            self._connection.call_later(LOOK_MS, self._look_for_queues)
-        self._taken_by.add(partition)
+    def _look_for_queues(self, lane: Lane) -> None:
+        """Settles what was confirmed once its queues were found after that. If one is gone, RabbitMQ closes the channel."""
+        if not lane.taken or lane.looked_for or not lane.channel.is_open:
+            return
+        lane.looked_for, lane.taken = lane.taken, []
+        for queue in {queue for queue, _ in lane.looked_for}:
+            lane.channel.queue_declare(queue, passive=True)  # unanswered
+        lane.channel.basic_qos(callback=lambda _: self._found_queues(lane))  # the answer comes after all of that
 
-    def _look_for_queues(self) -> None:
-        """Has RabbitMQ close a channel if a queue is gone; otherwise it answers nothing. Then the topic is looked at again."""
-        taken_by, self._taken_by = self._taken_by, set()
-        for partition in taken_by if self._is_open and not self._opening else ():
-            lane = self._lanes[partition % len(self._lanes)]
-            lane.channel.queue_declare(f"{self.topic.prefix}-{partition}", passive=True)
+    def _found_queues(self, lane: Lane) -> None:
+        found, lane.looked_for = lane.looked_for, []
+        for _, message in found:
+            self._settle(message, None)
+        self._look_for_queues(lane)
 
     def _look_for_layout(self) -> None:
         if not self._returned_messages or self._looking or self._newer is not None:
@@ -575,7 +584,7 @@ class ConfirmChannel:
         """
         if self._newer is None or any(it.confirms.outstanding for it in self._lanes):
             return
-        self._topic, self._newer, self._taken_by = self._newer, None, set()
+        self._topic, self._newer = self._newer, None
         returned, self._returned_messages = self._returned_messages, Returned()
         logger.info("topic %s has %d partitions now", self._topic.name, self._topic.partitions)
         for message in returned.messages:
@@ -596,9 +605,11 @@ class ConfirmChannel:
         if self._closed:
             reason = "its publisher was closed"
         lanes, self._lanes = self._lanes, []
-        self._looking, self._newer, self._opening, self._taken_by = False, None, set(), set()
+        self._looking, self._newer, self._opening = False, None, set()
         held, self._held = self._held, deque()
         for message in itertools.chain.from_iterable(it.confirms.abandon() for it in lanes):
+            self._settle(message, unconfirmed(message, reason))
+        for _, message in itertools.chain.from_iterable(it.looked_for + it.taken for it in lanes):
             self._settle(message, unconfirmed(message, reason))
         returned, self._returned_messages = self._returned_messages.messages, Returned()
         for message in [*returned, *held, *self.window.let_in(all_of_them=True)]:

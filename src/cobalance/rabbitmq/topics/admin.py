@@ -344,9 +344,9 @@ class Admin:
         channel.close()
         return len(queues)
 
-    def first_missing(self, queues: Sequence[str]) -> str | None:
+    def first_missing(self, queues: Sequence[str], *, all_up: bool = False) -> str | None:
         """The first of these queues that does not exist. One that lives on a node that is down, and what follows it, are
-        taken to be there.
+        taken to be there; or Unreachable is raised, if they have to be `all_up`.
         """
         channel = self._connection.channel()
         try:
@@ -354,9 +354,9 @@ class Admin:
                 look_unanswered(channel, queue)
             channel.basic_qos()  # the answer comes after all of that, and asks no queue
         except pika_errors.ChannelClosedByBroker as error:
-            if is_unavailable(error):
+            if is_unavailable(error) and not all_up:
                 return None
-            if error.reply_code != 404:
+            if is_unavailable(error) or error.reply_code != 404:
                 raise _failure(error, queues[0]) from None
             said = NO_QUEUE.search(error.reply_text)
             return said[1] if said and said[1] in queues else next((it for it in queues if not self.exists(it)), None)
