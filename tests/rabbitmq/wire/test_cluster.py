@@ -17,6 +17,7 @@ from tests.streams import bodies_in_stream
 from cobalance import ConsumerGroup, Publisher, StreamSettings, Topic
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
+from cobalance.errors import ServerError
 from cobalance.journal import Journal
 from cobalance.rabbitmq import create_topic
 from cobalance.rabbitmq.streams.reading_mark import remember
@@ -104,6 +105,25 @@ async def test_streams_have_what_was_confirmed_when_a_leader_died(cluster: Rabbi
     read = {(it, int(body)) for it, stream in streams for body in bodies_in_stream(first.url, stream)}
     assert confirmed - read == set()
     assert confirmed == set(sent)
+
+
+def test_what_only_another_groups_queue_has_taken_is_not_confirmed(cluster: RabbitMQCluster) -> None:
+    """The topic's own queue is on a node that is down, the other group's is not: RabbitMQ returns nothing then."""
+    first, down = cluster.nodes[:2]
+    topic = create_topic(down.url, Topic(f"down-{uuid.uuid4().hex[:8]}", 1))
+    create_topic(first.url, topic, group="audit")
+    with Publisher(first.url, topic, unseen_failures="log", timeout_ms=3_000) as publisher:
+        publisher.publish(None, b"before")
+        down.kill()
+        try:
+            outcomes = list[str]()
+            while "not_executed" not in outcomes and len(outcomes) < 10:
+                with pytest.raises(ServerError) as failure:
+                    publisher.publish(None, b"down")
+                outcomes.append(failure.value.outcome)
+            assert outcomes[-1] == "not_executed"
+        finally:
+            down.start()
 
 
 def publish(url: str, topic: Topic, count: int) -> None:
