@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 OFF, ON = 0.99, 0.9
 """The goals."""
 
-SAMPLED = 0.1
+SAMPLED = (0.01, 0.1)
 
 
 @attrs.frozen
@@ -130,11 +130,14 @@ class Watched(Consuming):
     def figures(self, rounds: int, handlers: Sequence[Handler] = HANDLERS) -> Iterator[Figure]:
         """On and off, consuming and publishing."""
         create_topic(self._amqp_url, self._topic)
-        spans, sampled = _tracers(1.0), _tracers(SAMPLED)
+        spans, sampled = _tracers(1.0), {ratio: _tracers(ratio) for ratio in SAMPLED}
         meters = MeterProvider([InMemoryMetricReader()])
         telemetry = {
             "API without an SDK": Telemetry(),
-            "SDK, 1 of 10 traces": Telemetry(tracer_provider=sampled, meter_provider=meters),
+            **{
+                f"SDK, 1 of {1 / ratio:g} traces": Telemetry(tracer_provider=it, meter_provider=meters)
+                for ratio, it in sampled.items()
+            },
             "SDK, all": Telemetry(tracer_provider=spans, meter_provider=meters),
         }
         ways: dict[str, dict[str, Any]] = {"metrics": {"metrics": ProcessMetrics(CollectorRegistry())}}
@@ -151,8 +154,9 @@ class Watched(Consuming):
                 traced = partial(self.published, telemetry=it)
                 yield compared(f"published, traced ({name}) ÷ off", traced, self.published, ON)
         finally:
-            for provider in (spans, sampled, meters):
+            for provider in (spans, *sampled.values()):
                 provider.shutdown()
+            meters.shutdown()
             delete_topic(self._amqp_url, self._topic.name, force=True)
 
     def _consumed(self, rounds: int, handler: Handler, ways: Mapping[str, dict[str, Any]]) -> list[Figure]:
