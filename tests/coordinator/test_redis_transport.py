@@ -390,6 +390,15 @@ def test_a_database_of_another_number_works_with_quiet_heartbeats(private_redis:
         assert coordinator.state()["pulse"].startswith(coordinator.state()["server"])
 
 
+def test_a_posted_call_says_the_same_of_its_server(private_redis: servers.OwnRedis) -> None:
+    """What a page of a listing settles on its way is published in its own database."""
+    read = Script.of("read", "return ARGV[1]")
+    with closing(open_transport(in_database(3, private_redis.url))) as transport:
+        assert isinstance(transport, RedisTransport)
+        said = transport.call(read, KEYS, ())
+        assert transport.post(read, KEYS, ())() == said
+
+
 def test_without_info_there_is_no_identity_and_one_warning(
     private_redis: servers.OwnRedis, admin: redis_py.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:

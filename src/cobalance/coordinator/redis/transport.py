@@ -119,7 +119,7 @@ class RedisTransport:
         with self._lock:
             self._receive()
             if self._is_usable() and keys[0] in self._permitted:
-                words: list[Word] = [len(keys), *keys, self._identity, *args]
+                words: list[Word] = [len(keys), *keys, self._identity + self._database, *args]
                 sent = self._attempt(lambda it: it.send_command("EVALSHA", script.sha, *words), "")
                 self._posted = posted if sent is None else None
 
