@@ -116,11 +116,11 @@ async def test_frozen_for_longer_than_a_session(private_redis: servers.OwnRedis)
 
 async def test_frozen_for_less_than_a_session(private_redis: servers.OwnRedis) -> None:
     """A hiccup costs nothing."""
-    async with team(as_published_user(private_redis.url)) as us:
+    async with team(as_published_user(private_redis.url), settings=PATIENT) as us:
         await us.commit_all(5)
         before = us.held
         private_redis.pause()
-        await anyio.sleep(0.4 * SESSION_S)
+        await anyio.sleep(0.3 * PATIENT.session_timeout_ms / 1000)
         private_redis.resume()
         await nothing_has_moved(us, before)
 
