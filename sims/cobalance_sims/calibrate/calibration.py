@@ -90,7 +90,7 @@ def calibrate(
         *of_work.drains(drains, own, base),
         *of_work.messages(handled, base),
         of_work.prefetch(prefetch, base),
-        *of_group.untold(base),
+        *of_group.unreported(base),
     ]
     return Calibration(
         name=name,

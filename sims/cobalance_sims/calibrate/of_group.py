@@ -276,7 +276,7 @@ def _crash_detection(group: SessionHistory, base: Churn) -> Parameter:
     )
 
 
-def untold(base: Churn) -> list[Parameter]:
+def unreported(base: Churn) -> list[Parameter]:
     """What no journal shows: each is as in the base churn, and said to be."""
     return [
         Parameter(name=name, value=_plain(base, name), basis="assumed", observations=0, note=note)

@@ -45,7 +45,7 @@ class SimulatedPartition(SimulatedTenure):
         self._handling_since = self._finished = self._busy_ms = 0
         self._burst: deque[Delivery] = deque()  # taken and not begun
         self._half_time = HalfTime()
-        self._told_busy = False
+        self._reported_busy = False
         self._progress = Progress(0, 0)
         self._is_void = False
         """Its channel is gone; there is another once the handler has ended, and the connection is back."""
@@ -100,9 +100,9 @@ class SimulatedPartition(SimulatedTenure):
         """A sample of its handler's progress, if it is new to the session."""
         since = None if self.handling is None else self._handling_since
         is_hung = since is not None and now - since >= hung_ms
-        if self.closed or ((since is not None) == self._told_busy and not is_hung):
+        if self.closed or ((since is not None) == self._reported_busy and not is_hung):
             return None
-        self._told_busy = since is not None
+        self._reported_busy = since is not None
         return ev.Sample(self.resource, self.token, None if since is None else since + self.process.offset_ms)
 
     def _handled(self, delivery: Delivery) -> None:

@@ -217,8 +217,8 @@ def _partition_rows(group: GroupDescription) -> Iterator[Row]:
 
 def _partition_row(group: str, name: str) -> Row:
     topic, partition = split_resource(name)
-    told = {"group": group, "topic": topic, "partition": partition, "resource": name}
-    return dict.fromkeys(PARTITION_COLUMNS.values()) | told
+    known = {"group": group, "topic": topic, "partition": partition, "resource": name}
+    return dict.fromkeys(PARTITION_COLUMNS.values()) | known
 
 
 def _status(resource: ResourceDescription) -> str:

@@ -163,11 +163,11 @@ def repair(name: Name, /, *, json: Json = False, redis: RedisOptions = THIS_REDI
         changed = [{"total": total, "before": old, "after": new} for total, (old, new) in mended.changed.items()]
         print_json({"group": name, "torn": mended.torn, "changed": changed})
         return
-    told = ["a call had died half-way, or a key was gone, and is mended"] if mended.torn else []
+    done = ["a call had died half-way, or a key was gone, and is mended"] if mended.torn else []
     if mended.changed:
-        told.append("this has changed:")
-    elif not told:
-        told.append("nothing was out of place")
-    print(f"{name} has been rebuilt from its records; {'; '.join(told)}" + ("" if mended.changed else "."))
+        done.append("this has changed:")
+    elif not done:
+        done.append("nothing was out of place")
+    print(f"{name} has been rebuilt from its records; {'; '.join(done)}" + ("" if mended.changed else "."))
     for total, (before, after) in mended.changed.items():
         print(f"  {total}: {before or '-'} → {after or '-'}")

@@ -287,11 +287,11 @@ class Coordinator:
         looks = 0
         while True:
             live = [row for row in self.members() if row.status in {"active", "leaving"} and row.expires_ms >= asked_ms]
-            told = {
+            answers = {
                 row.id: row.in_flight for row in live if row.in_flight is not None and row.in_flight.at_ms >= asked_ms
             }
-            if len(told) == len(live) or time.monotonic() > give_up_at:
-                return told
+            if len(answers) == len(live) or time.monotonic() > give_up_at:
+                return answers
             looks += 1
             time.sleep(LOOK_AGAIN_S.pause(looks))
 
@@ -403,9 +403,9 @@ class MemberRow:
     def read(cls, row: tuple[str, ...]) -> MemberRow:
         id_, status, capacity, instance, label, *numbers, subscription, in_flight = row
         known = None if instance == "-" else instance
-        told = InFlightReport.read(in_flight)
+        report = InFlightReport.read(in_flight)
         return cls(
-            id_, status, int(capacity), known, label, *map(int, numbers), subscription=subscription, in_flight=told
+            id_, status, int(capacity), known, label, *map(int, numbers), subscription=subscription, in_flight=report
         )
 
 

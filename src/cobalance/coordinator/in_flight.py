@@ -84,13 +84,13 @@ class InFlightReport:
         it = iter(words[1:])
         rows = {name: (messages, about) for name, messages, about in zip(it, it, it, strict=True)}
         version, _, ago = rows.pop(ITSELF, (UNKNOWN, UNKNOWN))[1].partition("/")
-        told = {
+        queues = {
             name: None if messages == UNKNOWN else InFlight(int(messages), int(oldest))
             for name, (messages, oldest) in rows.items()
         }
         kind, *counts = words[0].split("/")
         return cls(
-            *(int(at), told, kind == "all"),
+            *(int(at), queues, kind == "all"),
             *map(int, counts),
             library_version=None if version == UNKNOWN else version,
             last_ack_ago_ms=int(ago) if ago else None,

@@ -27,7 +27,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from cobalance.dashboard.api import answer_json, name_in, told
+from cobalance.dashboard.api import answer_json, answering, name_in
 from cobalance.dashboard.guard import credentials
 from cobalance.dashboard.plans import PLANS, Plan
 from cobalance.errors import UsageError
@@ -89,8 +89,8 @@ class Actions:
     def routes(self) -> list[Route]:
         """Both answer to POST only."""
         return [
-            Route("/api/v1/groups/{group}/dry-runs", told(self._dry_run), methods=["POST"]),
-            Route("/api/v1/groups/{group}/actions", told(self._confirm), methods=["POST"]),
+            Route("/api/v1/groups/{group}/dry-runs", answering(self._dry_run), methods=["POST"]),
+            Route("/api/v1/groups/{group}/actions", answering(self._confirm), methods=["POST"]),
         ]
 
     async def _dry_run(self, request: Request) -> Response:

@@ -58,7 +58,7 @@ class Api:
             "/api/v1/topics/events": self._topics_events,
             "/api/v1/status": self._status,
         }
-        return [Route(path, told(answer)) for path, answer in found.items()]
+        return [Route(path, answering(answer)) for path, answer in found.items()]
 
     async def _groups(self, _: Request) -> Response:
         return answer_json(await self._threads.run(self._feeds.overview.groups))
@@ -180,7 +180,7 @@ async def _compressed(events: AsyncIterator[str]) -> AsyncIterator[bytes]:
         yield packer.compress(event.encode()) + packer.flush(zlib.Z_SYNC_FLUSH)
 
 
-def told(answer: Answers) -> Answers:
+def answering(answer: Answers) -> Answers:
     """Errors as an answer."""
 
     async def answered(request: Request) -> Response:

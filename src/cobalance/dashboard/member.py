@@ -42,19 +42,19 @@ def member_answer(view: View, past: Handovers, member: str) -> dict[str, Any]:
     if present is None and known is None:
         raise UsageError(f"group {group.name!r} has no member {member!r}, nor does its journal name one")
     rows = [row for _, row in view.rows.values() if row["owner"] == member]
-    told = _Member(group, present, known or MemberPast(), past.who(member) if present is None else _who(present), rows)
+    page = _Member(group, present, known or MemberPast(), past.who(member) if present is None else _who(present), rows)
     return {
         "at_ms": group.at_ms,
         "id": member,
-        "who": told.name,
+        "who": page.name,
         "number": past.numbers.get(member),
         "member": plain(attrs.evolve(present, resources=())) if present is not None else None,
         "is_coordinator": group.coordinator == member,
         "session_timeout_ms": group.settings.session_timeout_ms,
-        "sentences": [redact(it) for it in told.sentences()],
+        "sentences": [redact(it) for it in page.sentences()],
         "partitions": sorted(rows, key=_urgency)[:MOST_PARTITIONS],
         "partition_count": len(rows),
-        **told.sums(),
+        **page.sums(),
         "history": _history(past, member),
     }
 
@@ -90,26 +90,26 @@ class _Member:
         if ended is None:
             return f"{self.name} is gone; the journal does not say how that came."
         ago = duration(self.group.at_ms - ended.at_ms)
-        told = {
+        ways = {
             "grace": "its rejoin grace was over, and its process had not come back",
             "crashed": "it was seen to be dead",
             "expired": "it was silent for longer than the session timeout",
             "replaced": "its process had come back as another member",
         }
-        how = told.get(ended.reason, "it left" if ended.kind == "left" else "it was found dead")
+        how = ways.get(ended.reason, "it left" if ended.kind == "left" else "it was found dead")
         return f"{self.name} has been gone for {ago}: {how}."
 
     def _how_it_is(self, it: MemberDescription) -> Iterator[str]:
         joined = self.past.joined_ms
         since = f" It joined {duration(self.group.at_ms - joined)} ago." if joined is not None else ""
-        told = {
+        states = {
             "active": "is at work",
             "leaving": "is leaving: it finishes what it holds",
             "graced": "is gone; what it held is kept for its instance id",
             "silent": "has been silent for longer than its session, and nobody is there to act on that",
             "dead": "is dead; what it held is being given to others",
         }
-        yield f"{self.name} {told.get(it.state, it.state)}.{since}"
+        yield f"{self.name} {states.get(it.state, it.state)}.{since}"
         least, most = it.quota
         share = f"{least}" if least == most else f"{least} to {most}"
         standby = " It is a standby (capacity 0)." if not it.capacity else ""

@@ -45,7 +45,7 @@ def plan_resume(admin: GroupAdmin, group: str, given: Given) -> Plan:
     halted = [it for it in found.resources if it.halted is not None and (wanted is None or it.name in wanted)]
     names = [it.name for it in halted]
     others = [f"{name} is not halted." for name in wanted or () if name not in names]
-    told = [
+    lines = [
         "A partition that is resumed goes to the member with the most room, which tries its messages again: fix the cause first."
     ]
 
@@ -54,7 +54,7 @@ def plan_resume(admin: GroupAdmin, group: str, given: Given) -> Plan:
         return _few(f"{name}: {RESUMED[answer]}." for name, answer in answers.items())
 
     return Plan(
-        sentences=[*_few(_halted(it) for it in halted), *(told if halted else ["Nothing is halted."]), *others],
+        sentences=[*_few(_halted(it) for it in halted), *(lines if halted else ["Nothing is halted."]), *others],
         basis=lambda now: _of(now, names),
         seen=_of(found, names),
         act=act if names else None,
@@ -136,12 +136,12 @@ def plan_offsets(admin: GroupAdmin, group: str, given: Given) -> Plan:
     found, names = admin.describe(group), [it.stream for it in steps]
     rows = {it.name: it for it in found.resources}
     halted = [name for name in names if name in rows and rows[name].halted is not None]
-    told = list(_few(_moved(it, rows.get(it.stream)) for it in steps)) or ["There are no streams."]
-    told += _few(it.remark for it in steps if it.remark)
+    lines = list(_few(_moved(it, rows.get(it.stream)) for it in steps)) or ["There are no streams."]
+    lines += _few(it.remark for it in steps if it.remark)
     if halted:
-        told.append(f"Halted, and then resumed: {', '.join(_few(halted))}.")
+        lines.append(f"Halted, and then resumed: {', '.join(_few(halted))}.")
     if found.members and len(halted) < len(names):
-        told.append(
+        lines.append(
             f"The group has members ({len(found.members)}): it will be refused until they have stopped, unless all of this is halted."
         )
 
@@ -150,7 +150,7 @@ def plan_offsets(admin: GroupAdmin, group: str, given: Given) -> Plan:
         done = [f"{it.stream}: the next message to be read is {it.next}." for it in steps]
         return [*_few(done), *([f"Resumed: {', '.join(_few(resumed))}."] if resumed else [])]
 
-    return Plan(sentences=told, basis=lambda now: _of(now, names), seen=_of(found, names), act=act if steps else None)
+    return Plan(sentences=lines, basis=lambda now: _of(now, names), seen=_of(found, names), act=act if steps else None)
 
 
 def _target(given: Given) -> Any:
@@ -166,14 +166,14 @@ def _target(given: Given) -> Any:
 
 
 def _moved(step: StreamReset, row: ResourceDescription | None) -> str:
-    told = f"{step.stream}: the next message to be read would be {step.next}"
+    lines = f"{step.stream}: the next message to be read would be {step.next}"
     if row is None or row.committed is None:
-        return f"{told}; it has no committed offset now."
+        return f"{lines}; it has no committed offset now."
     now = row.committed + 1
     if step.next == now:
-        return f"{told}, as it is now."
+        return f"{lines}, as it is now."
     what = f"up to {step.next - now} are skipped" if step.next > now else f"up to {now - step.next} are handled again"
-    return f"{told} instead of {now}: {what}."
+    return f"{lines} instead of {now}: {what}."
 
 
 PLANS: Mapping[str, Callable[[GroupAdmin, str, Given], Plan]] = {

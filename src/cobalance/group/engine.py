@@ -408,8 +408,8 @@ class Engine:
             call()
 
     def _report_in_flight(self) -> None:
-        told = Report(self._work.in_flight())
-        self._coordinator.execute(Request(Header(self.session.member, 0), told))
+        report = Report(self._work.in_flight())
+        self._coordinator.execute(Request(Header(self.session.member, 0), report))
 
     def _read_settings(self) -> None:
         self._work.settings_read(self._coordinator.settings())

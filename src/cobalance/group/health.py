@@ -89,14 +89,14 @@ def _state(member: Membership) -> HealthState:
 def _reasons(member: Membership, state: HealthState) -> list[str]:
     if state == "failed":
         return [_why_failed(member)]
-    told = {
+    meanings = {
         "new": "it is not entered yet",
         "joining": "it has not joined yet",
         "draining": "it is leaving: what it holds is finished and handed over",
         "left": "it has left",
     }
-    if state in told:
-        return [told[state]]
+    if state in meanings:
+        return [meanings[state]]
     is_cut = member.engine.session.phase is Phase.CUT
     return ["the coordinator does not answer, so nothing is worked but what its broker guards"] if is_cut else []
 

@@ -120,31 +120,31 @@ class Stopping:
 
     def __init__(self, group: str, start: Callable[..., None], is_over: Callable[[], bool]) -> None:
         self._group, self._start, self._is_over = group, start, is_over
-        self._told: list[Stoppable] = []
+        self._asked: list[Stoppable] = []
         """What was cancelled a moment ago."""
 
     def insist_on(self, call: Stoppable) -> None:
         """Sees that what was just cancelled ends."""
-        self._told.append(call)
-        if len(self._told) == 1:  # one task serves everything cancelled at a time
+        self._asked.append(call)
+        if len(self._asked) == 1:  # one task serves everything cancelled at a time
             self._start(self._insist)
 
     async def _insist(self) -> None:
-        told, self._told = self._told, []
+        asked, self._asked = self._asked, []
         with anyio.CancelScope(shield=True):
-            await tell_again(told, self.forsake)
+            await tell_again(asked, self.forsake)
 
     def forsake(self, deaf: Sequence[Stoppable]) -> None:
         """Gives up on code that swallows its cancellation: a second after the end of the membership it is closed."""
-        told = [it for it in deaf if not it.forsaken]
-        if not told or not self._is_over():
+        asked = [it for it in deaf if not it.forsaken]
+        if not asked or not self._is_over():
             return
-        for it in told:
+        for it in asked:
             it.forsaken = True
         log.error(
             "group %s: code that was cancelled goes on (%s), though the membership is over: it is ended where it waits, or, if it shields "
             "that, waited for; let asyncio.CancelledError (trio.Cancelled) out of handlers, work and callbacks",
-            *(self._group, ", ".join(sorted(it.name for it in told)[:5])),
+            *(self._group, ", ".join(sorted(it.name for it in asked)[:5])),
         )
 
 

@@ -153,12 +153,12 @@ class Tasks:
         if not is_cancellation(error):
             raised = as_raised(error)
             kind, trace = type(raised).__name__, raised if self.log_exceptions else None
-            told = f"in {self.failed_in} ends the membership"
+            how = f"in {self.failed_in} ends the membership"
             if isinstance(raised, OutOfThreads):
-                told, trace = f"{told}. {raised}", None
+                how, trace = f"{how}. {raised}", None
             elif self.failed_in is OWN:
-                told += f" ({raised_at(raised)}): please report this"
-            log.error("group %s: a %s %s", self._group, kind, told, exc_info=exc_info(trace))
+                how += f" ({raised_at(raised)}): please report this"
+            log.error("group %s: a %s %s", self._group, kind, how, exc_info=exc_info(trace))
 
     async def join(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

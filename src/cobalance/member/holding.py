@@ -124,7 +124,7 @@ class Holding:
     stop_by: int = 0
     """Once aborted: when to stop waiting for its work."""
     busy_since: int | None = None
-    told_busy: bool = False
+    reported_busy: bool = False
     guarded: bool = False
     delivered: int = 0
     acknowledged: int = 0

@@ -33,7 +33,7 @@ class HoldingIndex:
         """The finished ones whose offset has yet to be sent to the coordinator."""
         self.given_up: Pile = {}
         """Ended with work unfinished: to be released."""
-        self.untold: Pile = {}
+        self.unreported: Pile = {}
         """Turned busy or idle since the last report to the coordinator."""
         self._piles: tuple[tuple[Pile, Callable[[Holding], bool]], ...] = (
             (self.exposed, lambda held: held.working and not held.guarded),
@@ -42,7 +42,7 @@ class HoldingIndex:
             (self.finished, _is_finished),
             (self.unstored, lambda held: _is_finished(held) and held.offset is not None),
             (self.given_up, lambda held: held.state is State.ENDED and bool(held.reason)),
-            (self.untold, lambda held: held.working and held.told_busy != held.is_busy),
+            (self.unreported, lambda held: held.working and held.reported_busy != held.is_busy),
         )
         self.token_sum = 0
         """Of the tenures on record."""

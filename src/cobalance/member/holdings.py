@@ -366,15 +366,15 @@ class Holdings:
 
     def news(self) -> list[tuple[str, int, bool]]:
         """Tenures that turned busy or idle since the last report to the coordinator, as many as fit into a call."""
-        untold = islice(self._filed().untold.values(), NEWS_A_CALL)
-        return [(it.resource, it.token, it.is_busy) for it in untold]
+        unreported = islice(self._filed().unreported.values(), NEWS_A_CALL)
+        return [(it.resource, it.token, it.is_busy) for it in unreported]
 
-    def told(self, progress: tuple[tuple[str, int, bool], ...]) -> None:
+    def received(self, progress: tuple[tuple[str, int, bool], ...]) -> None:
         """The coordinator has received this progress."""
         for resource, token, busy in progress:
             held = self._touch_tenure(resource, token)
             if held is not None:
-                held.told_busy = busy
+                held.reported_busy = busy
 
 
 def _item(held: Holding) -> ReleaseItem:

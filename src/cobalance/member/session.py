@@ -247,7 +247,7 @@ class Session:
         if isinstance(payload, Join):
             self._joined(payload, reply)
         elif isinstance(payload, Heartbeat):
-            self.holdings.told(payload.progress)
+            self.holdings.received(payload.progress)
         elif isinstance(payload, Release):
             for item, result in zip(payload.items, reply.results, strict=True):
                 self._released(item.resource, item.token, result)

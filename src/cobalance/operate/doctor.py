@@ -396,9 +396,9 @@ def _work(group: GroupDescription) -> Iterator[Finding]:
         yield _group(group, "work", "error", message, "start a member that names them")
     stuck = {it.name: it.backlog.oldest_ms for it in group.resources if (it.backlog.oldest_ms or 0) >= WINDOW_MS}
     if stuck:
-        told = ", ".join(f"{name} for {duration(age_ms)}" for name, age_ms in stuck.items())
+        stuck_for = ", ".join(f"{name} for {duration(age_ms)}" for name, age_ms in stuck.items())
         advice = f"cobalance group explain {group.name} {next(iter(stuck))}; consume --max-processing ends handlers that hang"
-        yield _group(group, "work", "warning", f"STALL: the same message has been in flight in {told}", advice)
+        yield _group(group, "work", "warning", f"STALL: the same message has been in flight in {stuck_for}", advice)
     if not stopped and not stuck and any(it.backlog.is_at_rabbitmq for it in group.resources):
         yield _group(group, "work", "ok", "no message waits for a member, and none has been in flight for a minute")
 

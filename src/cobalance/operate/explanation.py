@@ -55,7 +55,7 @@ class Explanation:
 
     def _where(self, it: ResourceDescription) -> Iterator[str]:
         owner, since = self._who(it.owner), duration(it.age_ms)
-        told = {
+        meanings = {
             "held": f"{it.name} is held by {owner} under token {it.token}, for {since}.",
             "granted": f"{it.name} was granted to {owner} {since} ago under token {it.token}; it has not confirmed that yet.",
             "pending": f"{it.name} is being handed over by {owner}, whose drain has taken {since}.",
@@ -63,7 +63,7 @@ class Explanation:
             "free": f"{it.name} is held by nobody, for {since}.",
             "halted": f"{it.name} has been worked by nobody for {since}: {it.halted}.",
         }
-        yield told.get(it.state, f"{it.name} is {it.state}.")
+        yield meanings.get(it.state, f"{it.name} is {it.state}.")
         if it.is_removing:
             yield "It is being removed: no list names it any more."
 
@@ -116,13 +116,13 @@ class Explanation:
             yield f"{counted(backlog.lag, 'message is', 'messages are')} left to do{flight}{oldest}."
         elif ends_before(it.committed, backlog.log_end_offset):
             yield f"How much is left to do is unknown: the stream {ENDS_BEFORE}."
-        told = {
+        meanings = {
             "WARN": "They are worked, but more come than are done; or they wait for a move.",
             "STALL": "Nothing of that gets done.",
             "STOP": "Nobody is there to do that.",
         }
-        if it.verdict in told and (backlog.lag or it.verdict != "WARN"):
-            yield f"{it.verdict}: {told[it.verdict]}"
+        if it.verdict in meanings and (backlog.lag or it.verdict != "WARN"):
+            yield f"{it.verdict}: {meanings[it.verdict]}"
 
     def _resume(self, it: ResourceDescription) -> str:
         return f"cobalance group resume {self.group.name} {it.name}"

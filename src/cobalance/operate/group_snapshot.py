@@ -112,11 +112,11 @@ def read_snapshot(
 def _completed(group: GroupDescription, backlogs: Mapping[str, Backlog], judged: Judge) -> GroupDescription:
     resources = tuple(_with_backlog(it, backlogs.get(it.name, UNKNOWN_BACKLOG)) for it in group.resources)
     verdicts = [judged(group, it) for it in resources]
-    told = tuple(
+    rows = tuple(
         it if verdict is None else attrs.evolve(it, verdict=verdict)
         for it, verdict in zip(resources, verdicts, strict=True)
     )
-    return attrs.evolve(group, resources=told, verdict=worst(verdicts))
+    return attrs.evolve(group, resources=rows, verdict=worst(verdicts))
 
 
 def _with_backlog(resource: ResourceDescription, backlog: Backlog) -> ResourceDescription:

@@ -89,9 +89,9 @@ def worst(verdicts: Iterable[Verdict | None]) -> Verdict | None:
     """The worst of those known. None if none is, or if all that are known are OK, and others are not: one of these may stand
     still.
     """
-    told = {*verdicts}
-    found = max((it for it in told if it is not None), key=_ORDER.index, default=None)
-    return None if found == "OK" and None in told else found
+    distinct = {*verdicts}
+    found = max((it for it in distinct if it is not None), key=_ORDER.index, default=None)
+    return None if found == "OK" and None in distinct else found
 
 
 def _judge_lag(behind: Sequence[Sample], window_ms: int) -> Verdict | None:
@@ -123,8 +123,8 @@ def _grows(behind: Sequence[Sample]) -> bool:
 def _is_anything_done(behind: Sequence[Sample]) -> bool | None:
     """None if no two samples tell. Whoever does not answer a look hides nothing: those before and after it tell."""
     answered = [it for it in behind if it.oldest_ms is not None or it.in_flight == 0]
-    told = {_is_done_between(a, b) for a, b in (*pairwise(behind), *pairwise(answered))}
-    return True if True in told else False if False in told else None
+    answers = {_is_done_between(a, b) for a, b in (*pairwise(behind), *pairwise(answered))}
+    return True if True in answers else False if False in answers else None
 
 
 def _is_done_between(a: Sample, b: Sample) -> bool | None:

@@ -63,7 +63,7 @@ class Wording:
         is_asked = moves.revoked is not None and moves.revoked.handover_id == ended.handover_id
         asked = f", {self.asked_back(moves)}" if is_asked else ""
         after = f" after {duration(ended.drain_ms)}" if ended.drain_ms else ""
-        told = {
+        wordings = {
             "released": f"{who} finished and released it{after}{asked}",
             "abandoned": f"{who} gave it up{asked}, since {given_up(ended.reason)}",
             "forced": f"{who} had not finished by the revocation timeout{asked}, so it was moved by force",
@@ -71,7 +71,7 @@ class Wording:
             "inherited": f"{who} came back under its instance id",
             "withdrawn": f"it was taken back from {who} before that had heard of it",
         }
-        return told[ended.kind]
+        return wordings[ended.kind]
 
     def asked_back(self, moves: Moves) -> str:
         """Why the holder was, or is, asked to release it."""
@@ -87,7 +87,7 @@ class Wording:
         if entry is None:
             return "something that the journal does not reach back to"
         who = self.who(entry.member)
-        told = {
+        wordings = {
             "joined": f"{who} joined",
             "leaving": f"{who} began to leave",
             "left": f"{who} left",
@@ -103,7 +103,7 @@ class Wording:
             if entry.reason == "created"
             else "the group had found out who held what",
         }
-        return told[entry.kind]
+        return wordings[entry.kind]
 
 
 def given_up(reason: str) -> str:
@@ -124,10 +124,10 @@ def ordered(entry: JournalEntry) -> str:
         return f"Committed offsets were set{said_by(entry)}"
     words = entry.reason.split()
     changes = dict(zip(words[::2], words[1::2], strict=False))
-    told = [f"{name} was set to {changes[stored]}" for name, stored in STORED_NAMES.items() if stored in changes]
+    said = [f"{name} was set to {changes[stored]}" for name, stored in STORED_NAMES.items() if stored in changes]
     if "offsets_known" in changes:
-        told.append("it was said that no committed offset is lost")
-    return f"{', '.join(told) or 'the settings were changed'}{said_by(entry)}"
+        said.append("it was said that no committed offset is lost")
+    return f"{', '.join(said) or 'the settings were changed'}{said_by(entry)}"
 
 
 def said_by(entry: JournalEntry) -> str:
@@ -145,12 +145,12 @@ def dashboard_user(user: str, host: str) -> str:
 
 
 def _expired(reason: str) -> str:
-    told = {
+    wordings = {
         "crashed": "was seen to be dead",
         "grace": "did not come back for it within the rejoin grace",
         "removed": "was gone when it was removed",
     }
-    return told.get(reason, "was silent for longer than the session timeout")
+    return wordings.get(reason, "was silent for longer than the session timeout")
 
 
 def duration(milliseconds: int | None) -> str:

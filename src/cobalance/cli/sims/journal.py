@@ -134,13 +134,13 @@ def _check_groups(known: JournalOptions) -> None:
 
 
 def _is_up_to_date(out: str, known: JournalOptions) -> bool:
-    """Whether the folder, if it is one of this machine, holds all there is; then it is told here, without Spark."""
+    """Whether the folder, if it is one of this machine, holds all there is; then it is shown here, without Spark."""
     folder = folder_of(out)
     if folder is None or not holds_everything(folder, known):
         return False
     found = exported_here(folder)
     for it in found:
-        print(told(it))
+        print(summary(it))
     return bool(found)
 
 
@@ -196,7 +196,7 @@ def _export(spark: SparkSession, out: str, settings: dict[str, str], every_s: fl
     if not (ended or every_s):
         raise KeyboardInterrupt
     for found in exported(spark, out):
-        print(told(found))
+        print(summary(found))
 
 
 def to_the_end(start: Callable[[], StreamingQuery]) -> bool:
@@ -230,7 +230,7 @@ def _ended(query: StreamingQuery, wished: threading.Event) -> bool:
     return False
 
 
-def told(found: Exported) -> str:
+def summary(found: Exported) -> str:
     """A line about one group."""
     gaps = f"; MISSING: {', '.join(found.gaps[:5])}{', …' if len(found.gaps) > 5 else ''}" if found.gaps else ""
     return f"{found.group}: {counted(found.events, 'event')}, {_moment(found.first_at_ms)} to {_moment(found.last_at_ms)}{gaps}"

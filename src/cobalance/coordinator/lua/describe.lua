@@ -40,18 +40,18 @@ local function member_row(id)
     int(pending), int(low), int(high), m.subscription, call('HGET', STATE, 'w:' .. id) or ''}
 end
 
-local MOST_TOLD = 256 * 1024 -- bytes: what members report may be much longer than all else
+local MOST_BYTES = 256 * 1024 -- bytes: what members report may be much longer than all else
 
 -- A page ends early where members have reported much.
 local function member_rows()
-  local from, told = tonumber(CURSOR_AT == '' and '0' or CURSOR_AT), 0
+  local from, size = tonumber(CURSOR_AT == '' and '0' or CURSOR_AT), 0
   local ids = call('ZRANGE', LOAD, int(from), int(from + PAGE - 1))
   results[1] = #ids == PAGE and int(from + PAGE) or ''
   for i = 1, #ids do
     if member(ids[i]) then
       local row = member_row(ids[i])
-      results[#results + 1], told = row, told + #row[#row]
-      if told > MOST_TOLD then
+      results[#results + 1], size = row, size + #row[#row]
+      if size > MOST_BYTES then
         if i < #ids then results[1] = int(from + i) end
         return
       end

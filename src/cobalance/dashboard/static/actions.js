@@ -19,13 +19,13 @@ class Dialog {
   constructor(title, name, given, fields) {
     [this.name, this.given, this.token] = [name, given, null];
     this.result = element("h3");
-    this.told = element("ul", { class: "sentences" });
+    this.steps = element("ul", { class: "sentences" });
     this.error = element("p", { class: "bad", role: "alert" });
     this.plan = element("button", { type: "submit" }, "Show what would change");
     this.confirm = element("button", { type: "button", class: "confirm", hidden: true, onclick: () => this.send(() => this.act()) }, "Do it");
     this.close = element("button", { type: "button", onclick: () => this.box.close() }, "Close");
     this.form = element("form", { onsubmit: (event) => this.submit(event), oninput: () => this.forget() }, ...fields, this.plan);
-    this.answer = element("div", { class: "scrolls answered", role: "status", "aria-label": "Answer", tabindex: "0" }, this.result, this.told);
+    this.answer = element("div", { class: "scrolls answered", role: "status", "aria-label": "Answer", tabindex: "0" }, this.result, this.steps);
     this.box = element("dialog", { "aria-labelledby": "action", onclose: () => this.end() }, element("h2", { id: "action" }, title), this.form, this.error, this.answer, element("div", { class: "tools" }, this.confirm, this.close));
     document.body.append(this.box);
     this.box.showModal();
@@ -53,7 +53,7 @@ class Dialog {
 
   show(title, texts) {
     say(this.result, title);
-    sentences(this.told, texts);
+    sentences(this.steps, texts);
   }
 
   async ask() {

@@ -20,8 +20,8 @@ const pad = (value, digits = 2) => String(value).padStart(digits, "0");
 
 export function clock(ms, fine = false) {
   const at = new Date(ms);
-  const told = `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
-  return fine ? `${told}.${pad(at.getMilliseconds(), 3)}` : told;
+  const time = `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
+  return fine ? `${time}.${pad(at.getMilliseconds(), 3)}` : time;
 }
 
 export function moment(ms, fine = false) {

@@ -34,7 +34,7 @@ end
 local tell, save_feed, notify, changes_for
 do
 
-local told, told_order = {}, {}
+local notified, notified_order = {}, {}
 local news = {} -- scores and entries to be put into FEED
 
 function tell(id, name)
@@ -42,8 +42,8 @@ function tell(id, name)
   if not is_live(m) then return end
   local at = #news
   news[at + 1], news[at + 2] = '0', id .. ' ' .. wide(G.version) .. ' ' .. name
-  if not told[id] then told_order[#told_order + 1] = id end
-  told[id] = G.version
+  if not notified[id] then notified_order[#notified_order + 1] = id end
+  notified[id] = G.version
 end
 
 function save_feed()
@@ -55,12 +55,12 @@ end
 -- woken for what the reply itself tells.
 function notify(answered)
   local fields = {}
-  for i = 1, #told_order do
-    local id = told_order[i]
+  for i = 1, #notified_order do
+    local id = notified_order[i]
     if is_live(member(id)) then
       fields[#fields + 1] = 'c:' .. id
-      fields[#fields + 1] = int(told[id])
-      if id ~= answered then publish(id, told[id]) end
+      fields[#fields + 1] = int(notified[id])
+      if id ~= answered then publish(id, notified[id]) end
     end
   end
   call_with('HSET', STATE, fields)

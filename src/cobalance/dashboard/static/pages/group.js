@@ -61,7 +61,7 @@ function tellFacts(facts, model) {
   const lags = all.map((it) => it.backlog.lag);
   const ages = all.map((it) => it.backlog.oldest_ms).filter((it) => it !== null);
   const count = (state) => all.filter((it) => it.state === state).length;
-  const told = {
+  const shown = {
     Lag: lags.includes(null) ? null : lags.reduce((a, b) => a + b, 0),
     Members: model.members.size,
     Partitions: all.length,
@@ -69,9 +69,9 @@ function tellFacts(facts, model) {
     "Held by nobody": count("free"),
     Halted: count("halted"),
   };
-  for (const [name, value] of Object.entries(told)) say(facts.get(name), number(value));
+  for (const [name, value] of Object.entries(shown)) say(facts.get(name), number(value));
   say(facts.get("Oldest"), duration(ages.length ? Math.max(...ages) : null));
-  for (const name of ["Held by nobody", "Halted"]) mark(facts.get(name), "class", told[name] ? "bad" : null);
+  for (const name of ["Held by nobody", "Halted"]) mark(facts.get(name), "class", shown[name] ? "bad" : null);
 }
 
 function makeMember(it) {

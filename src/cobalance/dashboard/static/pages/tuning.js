@@ -110,8 +110,8 @@ function update(row, it) {
   mark(better, "class", it.recommended === null || it.recommended === it.value ? null : "own");
   say(standard, shown(it.name, it.default));
   mark(value, "class", it.value === it.default ? null : "own");
-  const told = it.sentences.length ? it.sentences : it.observed_ms === null && it.name.endsWith("_ms") && it.name !== "idle_expiry_ms" ? ["Nothing yet."] : [];
-  keep(texts, told.map((text, at) => ({ text, at })), (line) => line.at, () => element("li"), (node, line) => say(node, line.text));
+  const lines = it.sentences.length ? it.sentences : it.observed_ms === null && it.name.endsWith("_ms") && it.name !== "idle_expiry_ms" ? ["Nothing yet."] : [];
+  keep(texts, lines.map((text, at) => ({ text, at })), (line) => line.at, () => element("li"), (node, line) => say(node, line.text));
   mark(texts, "class", it.sentences.length ? "plain" : "plain hint");
   say(advice, it.advice ?? "");
   advice.hidden = !it.advice;
