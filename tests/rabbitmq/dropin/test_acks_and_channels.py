@@ -233,6 +233,40 @@ def test_a_message_to_be_handled_again_behind_an_acknowledged_one_moves_with_its
     assert [broker.left(name) for name in names] == [[], []]
 
 
+def test_no_transaction_on_a_channel_that_consumes(broker: Broker, group: str) -> None:
+    """The group acknowledges on connections of its own, so a rollback could not undo it: each order of the two calls is
+    refused, also between a stop and the last acknowledgement. Without consuming, a channel's transactions are pika's.
+    """
+    (name, out), refusal = broker.declare(2), r"tx_select.*confirm_delivery.*channel of its own"
+    broker.publish(name, "a")
+    taken: list[int] = []
+
+    def on_message(channel: Any, method: Any, _: Any, __: bytes) -> None:
+        taken.append(method.delivery_tag)
+        channel.stop_consuming()
+        with pytest.raises(UsageError, match=refusal):
+            channel.tx_select()
+
+    with connect(broker, group) as connection:
+        publishing = connection.channel()
+        publishing.tx_select()
+        with pytest.raises(UsageError, match=refusal):
+            publishing.basic_consume(name, on_message)
+        consuming = consume(connection, [name], on_message)
+        with pytest.raises(UsageError, match=refusal):
+            consuming.tx_select()
+        consuming.start_consuming()
+        consuming.confirm_delivery()
+        consuming.basic_publish("", out, b"undone by no rollback")
+        publishing.basic_publish("", out, b"undone")
+        publishing.tx_rollback()
+        publishing.basic_publish("", out, b"done")
+        publishing.tx_commit()
+    assert taken == [1]
+    assert broker.left(name) == [("a", True)]
+    assert [body for body, _ in broker.left(out)] == ["undone by no rollback", "done"]
+
+
 class Refusing(Program):
     """A program that acknowledges b, and asks for a again, time after time."""
 

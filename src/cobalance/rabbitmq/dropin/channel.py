@@ -49,6 +49,7 @@ class GroupChannel:
         self.connection, self._pika = connection, channel
         self._count = self._last_tag = self._forgotten = 0
         self._prefetch = DEFAULT_PREFETCH
+        self._transacts = False
         self._unsettled: dict[int, tuple[Lane, Delivery]] = {}
 
     def __repr__(self) -> str:
@@ -86,7 +87,8 @@ class GroupChannel:
         """Makes the queue a resource of the group; consuming begins with `start_consuming`.
 
         Raises:
-            UsageError: `auto_ack` or `arguments` are given, or the queue belongs to this connection alone.
+            UsageError: `auto_ack` or `arguments` are given, the queue belongs to this connection alone, or the channel has
+                begun transactions.
             pika.exceptions.ChannelClosedByBroker: there is no such queue.
             pika.exceptions.DuplicateConsumerTag: this channel has a consumer with this tag.
         """
@@ -99,6 +101,8 @@ class GroupChannel:
             raise UsageError(f"Consumer arguments for queue {queue!r} are not supported in a group: leave them out.")
         if queue.startswith("amq.") or not queue:
             raise UsageError(f"Queue {queue!r} is named by the server, so that no other process could know it.")
+        if self._transacts:
+            _refuse_transactions()
         if consumer_tag in self.consumer_tags:
             raise pika_errors.DuplicateConsumerTag(consumer_tag)
         self._pika.queue_declare(queue, passive=True)
@@ -191,6 +195,14 @@ class GroupChannel:
         """Not possible in a group; raises UsageError."""
         _refuse("basic_recover", "use basic_nack")
 
+    def tx_select(self) -> Any:
+        """Begins transactions, as in pika; on a channel that consumes, raises UsageError."""
+        if self.consumer_tags or self._unsettled:
+            _refuse_transactions()
+        answer = self._pika.tx_select()
+        self._transacts = True
+        return answer
+
     def consume(self, *_: Any, **__: Any) -> NoReturn:
         """Not possible in a group; raises UsageError."""
         _refuse("consume()", "use basic_consume and start_consuming")
@@ -213,6 +225,15 @@ class GroupChannel:
         """The membership is over: what is unsettled has returned to its queue, and comes again under another tag."""
         self._unsettled.clear()
         self._forgotten = self._last_tag
+
+
+def _refuse_transactions() -> NoReturn:
+    """A message would be lost if the transaction is rolled back, or the process dies before it commits."""
+    instead = (
+        "its acknowledgements are no part of the transaction. Call confirm_delivery() instead, and acknowledge a message once what "
+        "follows from it is published; or publish in transactions on a channel of its own"
+    )
+    _refuse("tx_select on a channel that consumes", instead)
 
 
 def _refuse(what: str, instead: str) -> NoReturn:

@@ -20,6 +20,9 @@ What differs from pika:
 - Without requeue, RabbitMQ dead-letters the message; while the exchange or queue that it would go to does not exist, it
   is redelivered as well.
 - ``auto_ack=True``, ``consume()`` and consumer arguments are refused: unprocessed messages could be lost or reordered.
+- ``tx_select`` is refused on a channel that consumes, since no transaction includes acknowledgements. Publish with
+  ``confirm_delivery``, then acknowledge; a channel that does not consume has transactions, as in pika.
+- A callback of ``add_on_cancel_callback`` is never called: if a queue is deleted, its partition waits for it to return.
 - Tags, prefetch and consumer tags belong to a channel, as in pika; the membership is one for all channels. If one of
   them stops or is closed, the others go on under a new membership, and what they had not acknowledged is redelivered.
 - A lost connection to RabbitMQ does not end ``start_consuming``: it is restored. Everything but consuming uses an
