@@ -131,12 +131,12 @@ def test_what_a_member_says_of_itself() -> None:
 
 def test_readers_of_before_understand_it() -> None:
     """To them, what a member says of itself is a resource of which nothing is known; no real one has that name."""
-    kind, *words = written([("a", InFlight(2, 7))], 3, last_ack_ago_ms=9).split()
+    kind, *words = written([("a", InFlight(2, 7))], 3, last_ack_ago_ms=9, place="north/%2F").split()
     assert [kind, *words[:3]] == ["all/3", "a", "2", "7"]
-    name, messages, _ = words[3:]
-    assert messages == UNKNOWN
-    with pytest.raises(UsageError):
-        validate_name("resource", name)
+    for name, messages in (words[3:5], words[6:8]):
+        assert messages == UNKNOWN
+        with pytest.raises(UsageError):
+            validate_name("resource", name)
 
 
 def test_what_a_member_says_of_its_work() -> None:

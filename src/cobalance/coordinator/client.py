@@ -286,7 +286,7 @@ class Coordinator:
         asked_ms, give_up_at = self._admin(Report()).now_ms, time.monotonic() + patience_ms / 1000
         looks = 0
         while True:
-            live = [row for row in self.members() if row.status in {"active", "leaving"} and row.expires_ms >= asked_ms]
+            live = [row for row in self.members() if row.is_live(asked_ms)]
             answers = {
                 row.id: row.in_flight for row in live if row.in_flight is not None and row.in_flight.at_ms >= asked_ms
             }
@@ -299,6 +299,11 @@ class Coordinator:
         """All members, page by page."""
         for row in self._rows("members"):
             yield MemberRow.read(row)
+
+    def sample_members(self, most: int) -> list[MemberRow]:
+        """Some live members, by one call."""
+        reply = self._admin(Describe("members", page=most))
+        return [row for row in map(MemberRow.read, reply.rows) if row.is_live(reply.now_ms)]
 
     def resources(self) -> Iterator[ResourceRow]:
         """All resources, sorted by name, page by page."""
@@ -398,6 +403,10 @@ class MemberRow:
     subscription: str = attrs.field(kw_only=True)
     in_flight: InFlightReport | None = attrs.field(default=None, kw_only=True)
     """Its answer to the last :meth:`Coordinator.ask_in_flight`; None until it has answered."""
+
+    def is_live(self, at_ms: int) -> bool:
+        """Whether its session lasts, in group time."""
+        return self.status in {"active", "leaving"} and self.expires_ms >= at_ms
 
     @classmethod
     def read(cls, row: tuple[str, ...]) -> MemberRow:

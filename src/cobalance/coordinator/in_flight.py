@@ -25,6 +25,10 @@ sees one of which nothing is known.
 """
 
 
+PLACE = "^"
+"""The same for where it consumes."""
+
+
 @attrs.frozen
 class InFlight:
     """Messages in flight of one resource."""
@@ -57,6 +61,8 @@ class InFlightReport:
     """The version of Cobalance that it runs; None if it does not say."""
     last_ack_ago_ms: int | None = attrs.field(default=None, kw_only=True)
     """How long before this report it last acknowledged a message; None if it has not yet, or does not say."""
+    place: str | None = attrs.field(default=None, kw_only=True)
+    """Where it consumes, in one word of the broker's part; None if it does not say."""
 
     def of(self, resource: str) -> InFlight | None:
         """The messages of one resource in flight; None if unknown."""
@@ -83,6 +89,7 @@ class InFlightReport:
             return cls(int(at), None)
         it = iter(words[1:])
         rows = {name: (messages, about) for name, messages, about in zip(it, it, it, strict=True)}
+        place = rows.pop(PLACE, (UNKNOWN, None))[1]
         version, _, ago = rows.pop(ITSELF, (UNKNOWN, UNKNOWN))[1].partition("/")
         queues = {
             name: None if messages == UNKNOWN else InFlight(int(messages), int(oldest))
@@ -94,6 +101,7 @@ class InFlightReport:
             *map(int, counts),
             library_version=None if version == UNKNOWN else version,
             last_ack_ago_ms=int(ago) if ago else None,
+            place=place,
         )
 
 
@@ -109,12 +117,17 @@ def _library_version() -> str:
 
 
 def written(
-    found: Iterable[tuple[str, InFlight | None]] | None, *counts: int, last_ack_ago_ms: int | None = None
+    found: Iterable[tuple[str, InFlight | None]] | None,
+    *counts: int,
+    last_ack_ago_ms: int | None = None,
+    place: str | None = None,
 ) -> str:
     """Counts are what it has handled, and for how long that occupied it, as far as it says so. None is unknown, and so is
     everything that is left out.
     """
     itself = [ITSELF, UNKNOWN, _library_version() + (f"/{last_ack_ago_ms}" if last_ack_ago_ms is not None else "")]
+    if place is not None:
+        itself += [PLACE, UNKNOWN, place]
     if found is None:
         return " ".join(["oldest", *itself])
     named = [*found]

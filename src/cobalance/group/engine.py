@@ -190,6 +190,10 @@ class Engine:
         self.vouching.connected(connection)
         self._calls.put(self.vouching.tell)
 
+    def report(self) -> None:
+        """Reports what is in flight, though nobody asked. Any thread."""
+        self._calls.put(self._report_in_flight)
+
     def confirm(self, then: Callable[[], None]) -> None:
         """Calls `then` on the engine's thread once the coordinator has answered a request sent after this call."""
         self._unconfirmed.append((monotonic_ms(), then))

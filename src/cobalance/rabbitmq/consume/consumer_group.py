@@ -21,6 +21,7 @@ from cobalance.rabbitmq.consume.handling import Handling
 from cobalance.rabbitmq.consume.key_settings import KeySettings
 from cobalance.rabbitmq.consume.known_queues import QueueRules
 from cobalance.rabbitmq.consume.metering import Metering
+from cobalance.rabbitmq.consume.one_broker import OneBroker
 from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
 from cobalance.rabbitmq.consume.partitions import Consuming, Partitions
 from cobalance.rabbitmq.consume.subscription import Subscription
@@ -30,7 +31,7 @@ from cobalance.rabbitmq.model.stream_settings import StreamSettings
 from cobalance.rabbitmq.options import check_options, checked_source
 from cobalance.rabbitmq.partition.delivery import Delivery
 from cobalance.rabbitmq.topics.other_groups import LOOK_EVERY, OtherGroups
-from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL, virtual_host
+from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 from cobalance.rabbitmq.wire.presence import is_there
 from cobalance.threads.worker_threads import in_thread
 
@@ -336,8 +337,9 @@ class ConsumerGroup(Group):
         await link.open(self._patience, self.settings.session_timeout_ms)
         if self._crash_detection:
             link.detect_crashes(self.settings.session_timeout_ms, guarded=queues.are_guarded)
-        place = f"{link.connection.cluster}/{virtual_host(self._amqp_url)}"
-        self._others = OtherGroups(self.membership.coordinator, place)
+        self._one_broker = OneBroker(self.membership, link.place)
+        await in_thread(self._one_broker.check)
+        self._others = OtherGroups(self.membership.coordinator, link.place.written)
         await in_thread(lambda: self._others.warn(queues.among(queues.names)))
         # What changes by itself is declared by the member elected to look for it, and by who has just found it, so that a
         # group begins at once; the rest, by every member.
@@ -355,6 +357,7 @@ class ConsumerGroup(Group):
             self.partitions.fencing = Fencing(fence, self.settings.session_timeout_ms)
             tasks.start_service(self.partitions.fencing.run)
         await super()._enter_group()
+        tasks.start_service(self._one_broker.watch, pause_ms)
         tasks.start_service(self.partitions.link.try_again)
 
     def _discovery(self) -> Discovery:

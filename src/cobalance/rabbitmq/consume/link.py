@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from cobalance.errors import CobalanceError
 from cobalance.rabbitmq.consume.channel_loss import GRANTED_UNCONNECTED, STILL_UNCONNECTED
 from cobalance.rabbitmq.consume.crash_detection import CrashDetection, is_possible
+from cobalance.rabbitmq.consume.one_broker import BrokerPlace
 from cobalance.rabbitmq.partition.replies import Replies
+from cobalance.rabbitmq.wire.address import virtual_host
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.reconnection import Reconnection
 from cobalance.threads.worker_threads import in_thread
@@ -52,6 +54,11 @@ class Link:
         self.replies = Replies(group, self._amqp_url, name, heartbeat_s=heartbeat_s)
         self.reconnection = Reconnection(group, self.connection, self._membership.confirm_held)
         await patience.call(self.reconnection.open)
+
+    @property
+    def place(self) -> BrokerPlace:
+        """Where it is, or was last, connected to."""
+        return BrokerPlace(self.connection.cluster, virtual_host(self._amqp_url))
 
     def detect_crashes(self, session_timeout_ms: int, *, guarded: bool) -> None:
         """Has members that die noticed at once, if that is possible; `guarded` is whether RabbitMQ guards all queues."""

@@ -160,7 +160,7 @@ class Partitions:
         counts = [workers.acknowledged]
         if not self.manual:  # otherwise what follows a handler's end is unknown
             counts.append(workers.occupied_ms(self._places_of(max(1, len(workers)))))
-        return written(named, *counts, last_ack_ago_ms=workers.last_ack_ago_ms)
+        return written(named, *counts, last_ack_ago_ms=workers.last_ack_ago_ms, place=self.link.place.written)
 
     def _places_of(self, partitions: int) -> int:
         """How many handlers can run side by side."""

@@ -111,7 +111,7 @@ def _sign(ours: Coordinator, broker: str, queues: Sequence[str]) -> Iterator[tup
 def _worked_by(other: Coordinator, queues: Sequence[str]) -> list[str]:
     with suppress(UnknownGroup):
         now_ms = int(other.state()["heard"])
-        if any(it.status in {"active", "leaving"} and it.expires_ms >= now_ms for it in other.members()):
+        if any(it.is_live(now_ms) for it in other.members()):
             return sorted(set(queues) & {row.name for row in other.resources() if not row.removing})
     return []
 
