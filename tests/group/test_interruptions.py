@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 import pytest
-from tests.interruptions import WAIT_S, interrupted, wait_for_the_end_of
+from tests.interruptions import WAIT_S, Interrupted, interrupted, wait_for_the_end_of
 
 from cobalance.group.blocking_group import BlockingGroup
+from cobalance.group.tenure import Tenure
 from cobalance.settings import GroupSettings, MemberSettings
 from cobalance.threads.gate import Gate
-from cobalance.threads.portal import EventLoopThread
+from cobalance.threads.portal import EventLoopThread, _PostedCall, now
 
 SETTINGS = GroupSettings(gather_ms=0)
 
@@ -114,3 +117,58 @@ def test_calls_of_a_member(step: int) -> None:
             assert other.submit(group.describe).result(WAIT_S).name == "g"
             moment += step
         assert moment > 20
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_leading(step: int) -> None:
+    """Wherever the wait, the block or its end is interrupted, the role is there for the next block."""
+
+    def lead() -> None:
+        with group.leadership():
+            pass
+
+    with ThreadPoolExecutor(1) as other, make() as group:
+        group.wait_held()
+        moment = 0
+        while interrupted(lead, moment):
+            other.submit(lead).result(WAIT_S)
+            moment += step
+        assert moment > 50
+
+
+def test_a_role_that_arrives_in_the_turn_in_which_the_wait_for_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait that has ended cannot be cancelled any more; the role is there for the next block all the same."""
+    begun, go_on, main = Gate(), Gate(), threading.get_ident()
+    with make() as group:
+        (held,) = group.wait_held()
+        event_loop, arrived = group._event_loop, anyio.Event()
+        post = event_loop._loop.post
+
+        async def wait_role(_: object) -> Tenure:
+            signal.pthread_kill(main, signal.SIGUSR1)
+            await arrived.wait()
+            return held._inner
+
+        def block() -> None:
+            begun.open()
+            go_on.wait()
+
+        def interrupt(*_: object) -> None:
+            event_loop.begin(now, block)
+            begun.wait()
+            event_loop.begin(now, arrived.set)  # begins together with the cancellation, and with what follows
+            raise Interrupted
+
+        def post_and_go_on(call: _PostedCall[object]) -> None:
+            post(call)
+            if call._function.__name__ == "give":
+                go_on.open()
+
+        monkeypatch.setattr(group._group.membership, "wait_role", wait_role)
+        monkeypatch.setattr(event_loop._loop, "post", post_and_go_on)
+        before = signal.signal(signal.SIGUSR1, interrupt)
+        with pytest.raises(Interrupted), group.leadership():
+            raise AssertionError("the body must not run")
+        signal.signal(signal.SIGUSR1, before)
+        group.describe()  # whatever was under way has ended
+        assert not held._inner.in_use

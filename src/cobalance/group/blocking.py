@@ -254,8 +254,12 @@ class BlockingMembership:
         try:
             yield self._wrap(self._call(role.take))
         finally:
-            if not self._group.membership.is_copy:
-                self._call(role.give)
+            try:
+                if not self._group.membership.is_copy:
+                    self._call(role.give)
+            except BaseException:  # a signal handler's, perhaps before the event loop heard of it
+                self._event_loop.begin(role.give)
+                raise
 
     def _wrap(self, tenure: Tenure) -> BlockingTenure:
         return BlockingTenure(tenure.resource, tenure.token, tenure, self._group, self._event_loop)
@@ -285,18 +289,23 @@ class _Role:
     def __init__(self, group: Group, resource: str | None) -> None:
         self._group, self._resource = group, resource
         self._tenure: Tenure | None = None
+        self._is_over = False
 
     async def take(self) -> Tenure:
         names = [self._resource] if self._resource else []
-        self._tenure = await self._group.membership.wait_role(lambda: self._group.wait_held(*names))
-        self._tenure.begin_use()
-        return self._tenure
+        tenure = await self._group.membership.wait_role(lambda: self._group.wait_held(*names))
+        if not self._is_over:  # a wait that ended in the turn of the loop in which it was cancelled goes on
+            self._tenure = tenure
+            tenure.begin_use()
+        return tenure
 
     async def give(self) -> None:
-        if self._tenure is not None:
-            self._tenure.end_use()
-            if self._tenure.active:
-                self._group.membership.resign(self._tenure)
+        """Returns it, or lets nobody take it any more. Does nothing the second time."""
+        tenure, self._tenure, self._is_over = self._tenure, None, True
+        if tenure is not None:
+            tenure.end_use()
+            if tenure.active:
+                self._group.membership.resign(tenure)
 
 
 async def _wait_draining(tenure: Tenure, seconds: float | None) -> bool:
