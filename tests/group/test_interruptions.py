@@ -94,6 +94,18 @@ def test_entering(step: int) -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
+def test_leaving(step: int) -> None:
+    """The member leaves all the same, and its event loop ends."""
+    moment, is_interrupted = 0, True
+    while is_interrupted:
+        group = make().__enter__()
+        is_interrupted = interrupted(lambda it=group: it.__exit__(None, None, None), moment, in_threading=False)  # type: ignore[misc]
+        wait_for_the_end_of("cobalance-event-loop")
+        moment += step
+    assert moment > 50
+
+
+@pytest.mark.parametrize("step", STEPS)
 def test_starting_and_stopping(step: int) -> None:
     """What was begun can be ended by another thread."""
     moment, is_interrupted = 0, True

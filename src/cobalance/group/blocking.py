@@ -155,11 +155,18 @@ class BlockingMembership:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        if self._group.membership.is_copy:
-            return None
-        self._group.membership.tasks.own_code.refuse_leaving_in_thread()
-        with exits_as_raised(), self._event_loop.ending(cancel=kind is not None):
-            return self._stay.__exit__(kind, error, trace)
+        try:
+            if self._group.membership.is_copy:
+                return None
+            self._group.membership.tasks.own_code.refuse_leaving_in_thread()
+            with exits_as_raised(), self._event_loop.ending(cancel=kind is not None):
+                return self._stay.__exit__(kind, error, trace)
+        except UsageError:
+            raise
+        except BaseException:  # a signal handler's, perhaps before the event loop heard of it
+            self._stay.ask_to_end()
+            self._event_loop.ask_to_end()
+            raise
 
     def _call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Calls it in the group's event loop."""

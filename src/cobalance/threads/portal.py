@@ -93,6 +93,10 @@ class EventLoopThread:
                 return anyio.run(function, *args)
             return other.call(function, *args)
 
+    def ask_to_end(self) -> None:
+        """Ends the loop once its calls have ended. Does not wait."""
+        self._loop.end(cancel=False)
+
     def _end(self, *, cancel: bool) -> None:
         if not self._loop.begun.done():  # its beginning was interrupted
             self._loop.end(cancel=True)
@@ -209,8 +213,12 @@ class Visit:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         self._reason = kind, error, trace
-        self._event_loop.begin(now, self._asked.set)
+        self.ask_to_end()
         return self._stay.result()
+
+    def ask_to_end(self) -> None:
+        """Leaves. Does not wait; does nothing the second time."""
+        self._event_loop.begin(now, self._asked.set)
 
     async def _live(self) -> bool | None:
         self._asked = anyio.Event()
