@@ -156,6 +156,67 @@ async def test_a_queue_that_loses_messages_is_warned_of(
             it.queue_delete(name)
 
 
+def count_in(here: Place, queue: str) -> int:
+    """RabbitMQ serves a single active consumer's queue to no ``basic_get``."""
+    with channel(here.amqp_url) as it:
+        return int(it.queue_declare(queue, passive=True).method.message_count)
+
+
+def with_limit(limit: int) -> dict[str, Any]:
+    """A quorum queue's arguments."""
+    return {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": limit}
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+@pytest.mark.parametrize("described", [False, True], ids=["by name", "described"])
+async def test_a_delivery_limit_that_handovers_alone_use_up_is_refused(
+    here: Place, queue: str, limit: int, described: bool
+) -> None:
+    """RabbitMQ would drop or dead-letter messages that no handler was given."""
+    declare(here, queue, **with_limit(limit))
+    source = Queue(queue, with_limit(limit)) if described else queue
+    with pytest.raises(
+        UsageError, match=rf"Queue '{queue}' has a delivery limit of {limit}: .*x-delivery-limit of at least 2"
+    ):
+        async with Team(here, [source]).member():
+            pass
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+async def test_a_queue_whose_limit_became_too_low_is_halted(here: Place, queue: str, limit: int) -> None:
+    """Nothing of it is lost. RabbitMQ 3 drops with -1 what is returned once; to RabbitMQ 4 it is no limit."""
+    team = Team(here, [queue])
+    async with team.member():
+        here.publish(queue, 1)
+        assert await team.seen.wait(1) == ["1"]
+        declare(here, queue, **with_limit(limit))
+        here.publish(queue, 2)
+        await until(lambda: here.resources()[queue].halted)
+    assert team.seen.bodies == ["1"]
+    assert count_in(here, queue) == 1
+
+
+async def test_a_negative_limit_halts_a_queue_of_rabbitmq_3(
+    here: Place, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its version is known only once the member is connected. Other queues go on."""
+    other = unique("other")
+    declare(here, other)
+    declare(here, queue, **with_limit(-1))
+    here.publish(queue, 1)
+    team = Team(here, [queue, other])
+    with caplog.at_level("ERROR"):
+        async with team.member() as member:
+            await until(lambda: here.resources()[queue].halted == "UsageError")
+            here.publish(other, 2)
+            assert await team.seen.wait(1) == ["2"]
+            assert member.failed is None
+    assert "has a delivery limit of -1" in caplog.text
+    assert count_in(here, queue) == 1
+    with channel(here.amqp_url) as it:
+        it.queue_delete(other)
+
+
 @pytest.mark.parametrize("described", [False, True], ids=["by name", "described"])
 async def test_an_auto_delete_queue_is_refused(here: Place, described: bool) -> None:
     """RabbitMQ would delete it, with the messages in it, at its first handover."""

@@ -3,6 +3,7 @@
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
@@ -177,6 +178,13 @@ def left(broker: Any, name: str) -> int:
     return int(broker.queue_declare(name, passive=True).method.message_count)
 
 
+def await_left(broker: Any, name: str, count: int) -> None:
+    """Waits for this number of ready messages."""
+    within = time.monotonic() + WAIT_S
+    while left(broker, name) != count:
+        assert time.monotonic() < within
+
+
 # Order across handovers
 
 
@@ -336,6 +344,32 @@ def test_a_guard_that_is_only_claimed_is_found_out(
     assert "inequivalent arg" in str(error)
     assert left(broker, "partition.claim") == 1
     broker.queue_delete("partition.claim")
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(1, 0), (2, 1)])
+def test_two_handovers_in_a_row_return_a_message_that_nobody_was_given(
+    limit: int, kept: int, broker: BlockingChannel, members: Callable[..., Member]
+) -> None:
+    """Each holder is asked back before its first message has arrived. So members refuse a limit of 1."""
+    limited = Queue("partition.low", {**QUORUM.arguments, "x-delivery-limit": limit})
+    declare(broker, limited)
+    publish(broker, limited, 1)
+    for token in (1, 2):
+        member = members(limited, token, prefetch=1)
+        first = member.partition._on_event
+
+        def drain(event: PartitionEvent, partition: PartitionConsumer = member.partition, then: Any = first) -> None:
+            partition.drain(finish_buffer=True)
+            then(event)
+
+        member.partition._on_event = drain
+        member.start()
+        assert member.partition.drained.done()
+        await_left(broker, limited.name, 0)  # RabbitMQ has sent it
+        assert member.partition.take() == []
+        assert member.partition.release().result(WAIT_S).delivered == 0
+    await_left(broker, limited.name, kept)
+    broker.queue_delete(limited.name)
 
 
 # Unrequested ends

@@ -155,6 +155,24 @@ def test_a_limit_without_dead_letters_is_refused(amqp_url: str) -> None:
     delete_topic(amqp_url, made.name, force=True)
 
 
+@pytest.mark.parametrize("limit", [0, 1])
+@pytest.mark.parametrize("dead_letter", [True, False])
+def test_a_limit_that_handovers_alone_use_up_is_refused(limit: int, dead_letter: bool, amqp_url: str) -> None:
+    """A topic that exists with it can be read and deleted."""
+    made = Topic(unique("broker.low"), 1, "quorum", delivery_limit=limit, dead_letter=dead_letter)
+    refusal = rf"Topic 'broker.low.*' has a delivery limit of {limit}: .*no handler was given.*at least 2"
+    with pytest.raises(UsageError, match=refusal):
+        create_topic(amqp_url, made)
+    with connected(amqp_url) as admin:
+        assert not admin.has_exchange(made.name)
+        admin.declare_exchange(made.name, {})
+        open_layout(admin, made)
+    with pytest.raises(UsageError, match=refusal):
+        create_topic(amqp_url, made)
+    assert read_topic(amqp_url, made.name) == made
+    delete_topic(amqp_url, made.name, force=True)
+
+
 @pytest.mark.parametrize("limit", [-1, True, "3", 2**31])
 def test_a_limit_that_cannot_be_is_refused(limit: Any) -> None:
     """With -1, RabbitMQ 3 drops what is returned once."""

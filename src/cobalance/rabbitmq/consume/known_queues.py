@@ -8,6 +8,7 @@ import attrs
 
 from cobalance.errors import CobalanceError, UsageError
 from cobalance.names import validate_name
+from cobalance.rabbitmq.consume.last_tries import check_limit
 from cobalance.rabbitmq.model.queues import Guard, Queue
 from cobalance.rabbitmq.topics.broker import learn_queue
 from cobalance.rabbitmq.wire.failures import unguarded
@@ -42,6 +43,7 @@ class QueueRules:
                 "happens at each handover. Declare it without auto_delete, and delete it when it is not needed any more; with x-expires "
                 "it would be deleted with its messages whenever nobody works it for as long, as during a pause after failures"
             )
+        check_limit(queue)
         if self.require_guard and queue.guard is Guard.NONE and not self.reads_as_stream(queue):
             raise unguarded(queue)
         if self.parks and self.reads_as_stream(queue):

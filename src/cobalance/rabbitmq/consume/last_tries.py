@@ -10,8 +10,9 @@ import logging
 from collections.abc import Iterable
 
 from cobalance.rabbitmq.model.queues import Queue
-from cobalance.rabbitmq.model.topic import UNLIMITED
+from cobalance.rabbitmq.model.topic import LEAST_LIMIT, UNLIMITED
 from cobalance.rabbitmq.partition.delivery import Delivery
+from cobalance.rabbitmq.wire.failures import limit_too_low
 from cobalance.redact import printable
 
 log = logging.getLogger("cobalance.rabbitmq")
@@ -22,6 +23,14 @@ LEAST_HALF = 3
 
 LIMIT_SINCE_4 = 20
 """The default limit of quorum queues since RabbitMQ 4."""
+
+
+def check_limit(queue: Queue, rabbitmq: str = "") -> None:
+    """Raises :class:`UsageError` if handovers alone use up the queue's limit. RabbitMQ 3 takes a negative one for 0."""
+    limit = queue.arguments.get("x-delivery-limit")
+    if limit is not None and int(limit) < LEAST_LIMIT and (int(limit) >= 0 or rabbitmq.startswith("3.")):
+        remedy = f"Drain and delete it, and declare it with an x-delivery-limit of at least {LEAST_LIMIT}; RabbitMQ cannot change it."
+        raise limit_too_low(f"Queue {queue.name!r}", int(limit), remedy)
 
 
 def delivery_limit(queue: Queue, rabbitmq: str) -> int | None:
@@ -41,9 +50,14 @@ class SentAhead:
         self._said: set[str] = set()
 
     def bounded(self, queue: Queue, prefetch: int, *, rabbitmq: str) -> int:
-        """The prefetch, or half of the queue's delivery limit if that is less; says so once."""
+        """The prefetch, or half of the queue's delivery limit if that is less; says so once.
+
+        Raises:
+            UsageError: the queue cannot be worked on this RabbitMQ.
+        """
+        check_limit(queue, rabbitmq)
         limit = delivery_limit(queue, rabbitmq)
-        most = prefetch if limit is None else max(limit // 2, 1)
+        most = prefetch if limit is None else limit // 2
         if most < prefetch and queue.name not in self._said:
             self._said.add(queue.name)
             log.warning(

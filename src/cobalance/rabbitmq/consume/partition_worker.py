@@ -17,13 +17,14 @@ import anyio
 from pika.exceptions import AMQPError
 
 from cobalance.coordinator.in_flight import InFlight
-from cobalance.errors import CobalanceError, QueueMismatch, QueueMissing, ServerError, sentence
+from cobalance.errors import CobalanceError, QueueMismatch, QueueMissing, ServerError, UsageError, sentence
 from cobalance.member.events import Abandoned, Drained, GuardChanged
 from cobalance.rabbitmq.consume.channel_loss import (
     GRANTED_UNCONNECTED,
     STILL_UNCONNECTED,
     UNCONNECTED,
     ChannelLosses,
+    halted,
     log_unconnected,
 )
 from cobalance.rabbitmq.consume.earlier_failures import EarlierFailures
@@ -181,7 +182,11 @@ class PartitionWorker:
             if self._aborted:
                 return
             self.stopping = False
-            self._consumer = self._make_consumer()
+            try:
+                self._consumer = self._make_consumer()
+            except UsageError as error:  # known only from here on, where RabbitMQ's version is
+                self._given_up = halted(self.partitions.name, self.queue.name, error)
+                return
             if self.by_key is not None:
                 self.by_key.reopen()
         self._consumer.start()

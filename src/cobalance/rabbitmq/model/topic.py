@@ -17,6 +17,11 @@ MAX_PARTITIONS = 2_000
 DELIVERY_LIMIT = 200
 """How often a message of a quorum queue is delivered before it is dead-lettered, if nothing else is chosen."""
 
+LEAST_LIMIT = 2
+"""Of a quorum queue that members work. A handover returns what was sent ahead, and the next one may come before it has
+arrived again: with a limit of 1, RabbitMQ would drop or dead-letter it, though no handler was given it.
+"""
+
 UNLIMITED = 2**31 - 1
 """The limit of quorum queues without dead letters: whatever reaches a limit would be dropped. RabbitMQ 4 has a limit of
 20 where none is declared, and -1, which stands for none there, has RabbitMQ 3 drop all that is returned once.
@@ -87,7 +92,7 @@ class Topic:
     delivery_limit: int | None = attrs.field(default=None, validator=_valid_limit)
     """Quorum queues only: how often a message is delivered before it is dead-lettered. None is 200, or never if there
     are no dead letters: whatever reached a limit would be dropped, even if no handler was ever given it. No more than
-    half of it is sent ahead to a member.
+    half of it is sent ahead to a member. ``create_topic`` refuses less than 2, which handovers alone use up.
     """
     dead_letter: bool = True
     """Whether there is a dead-letter queue. Without one, messages cannot be rejected."""

@@ -24,11 +24,20 @@ from cobalance.errors import (
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.model.retention import Retention
-from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT, MAX_PARTITIONS, UNLIMITED, QueueType, Topic, set_of
+from cobalance.rabbitmq.model.topic import (
+    DELIVERY_LIMIT,
+    LEAST_LIMIT,
+    MAX_PARTITIONS,
+    UNLIMITED,
+    QueueType,
+    Topic,
+    set_of,
+)
 from cobalance.rabbitmq.topics.admin import LOOK_AHEAD, Admin, connected, creation
 from cobalance.rabbitmq.topics.own_queues import recorded_size
 from cobalance.rabbitmq.topics.queue_sets import bind_set, is_set, mark_sets, own_set, refuse_as_topic, require_bound
 from cobalance.rabbitmq.topics.queue_state import QueueState
+from cobalance.rabbitmq.wire.failures import limit_too_low
 
 logger = logging.getLogger("cobalance.rabbitmq")
 
@@ -55,11 +64,14 @@ def create_topic(url: str, topic: Topic, *, group: str | None = None) -> Topic:
     sets cannot be grown.
 
     Raises:
-        UsageError: it has a `delivery_limit`, but no dead letters: RabbitMQ would drop messages. One that exists is
-            consumed like that all the same.
+        UsageError: it has a `delivery_limit` of 0 or 1, which handovers alone use up; or one, but no dead letters:
+            RabbitMQ would drop messages. One of the latter that exists is consumed like that all the same.
         TopicInUse: another process is changing it; or it is to get a queue set, but its growth was interrupted.
     """
     _check_kinds(url, topic)
+    if topic.queue_type == "quorum" and topic.delivery_limit is not None and topic.delivery_limit < LEAST_LIMIT:
+        remedy = f"Leave out delivery_limit, or give at least {LEAST_LIMIT}."
+        raise limit_too_low(f"Topic {topic.name!r}", topic.delivery_limit, remedy)
     if topic.drops:
         raise UsageError(
             f"Topic {topic.name!r} has delivery_limit={topic.delivery_limit} and no dead letters: RabbitMQ would drop what was sent ahead and "

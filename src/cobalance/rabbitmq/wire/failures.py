@@ -247,6 +247,14 @@ def unguarded(queue: Queue) -> Unguarded:
     )
 
 
+def limit_too_low(what: str, limit: int, remedy: str) -> UsageError:
+    """Handovers alone use up the delivery limit."""
+    return UsageError(
+        f"{what} has a delivery limit of {limit}: RabbitMQ would drop or dead-letter messages that no handler was given, since each "
+        f"handover returns what was sent ahead, and that counts. {remedy}"
+    )
+
+
 def _words(error: BaseException) -> str:
     """The error's own words and those of the errors in its arguments, which is where pika puts them."""
     inner = [_words(arg) if isinstance(arg, BaseException) else str(arg) for arg in error.args]
