@@ -151,7 +151,7 @@ async def publish() -> None:
     assert_type(partition_of("key", 12), int)
     with Publisher(URL, TOPIC, telemetry=Telemetry()) as publisher:
         assert_type(publisher.publish("key", b"body", {"h": 1}, wait=False).result(), int)
-        publisher.publish(None, "text", partition=3, message_id="m", reply_to=None, expiration_ms=5, priority=1)
+        publisher.publish(None, "text", partition=3, message_id="m", reply_to=None, expiration_ms=5)
     async with AsyncPublisher(URL, "orders") as asynchronous:
         assert_type(await asynchronous.publish(b"key", b"body"), int)
 

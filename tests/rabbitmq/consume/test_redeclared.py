@@ -130,17 +130,23 @@ def test_what_the_program_describes() -> None:
             ("x-max-length=20 and x-max-length-bytes=9", "drops its oldest"),
         ),
         ({"x-max-length": 20, "x-overflow": "reject-publish"}, None),
+        ({"x-message-ttl": 600_000}, ("x-message-ttl=600000", "drops what waits for longer")),
+        (
+            {"x-message-ttl": 9_000, "x-dead-letter-exchange": "dead"},
+            ("x-message-ttl=9000", "dead-letters what waits for longer"),
+        ),
+        ({"x-max-priority": 5}, ("x-max-priority=5", "the order of a key")),
     ],
-    ids=["expires", "drops", "refuses"],
+    ids=["expires", "drops", "refuses", "message ttl", "message ttl and dead letters", "priorities"],
 )
-async def test_a_queue_that_loses_messages_is_warned_of(
+async def test_a_queue_that_loses_or_reorders_messages_is_warned_of(
     here: Place,
     described: bool,
     hazard: dict[str, Any],
     words: tuple[str, str] | None,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A pause may outlast its expiry; a handover brings back what a full queue then drops."""
+    """A pause may outlast its expiry, or that of messages; a handover brings back what a full queue then drops."""
     name = unique("queue")
     arguments: dict[str, Any] = {"x-queue-type": "classic", **hazard}
     with channel(here.amqp_url) as it:
@@ -159,7 +165,7 @@ async def test_a_queue_that_loses_messages_is_warned_of(
 def count_in(here: Place, queue: str) -> int:
     """RabbitMQ serves a single active consumer's queue to no ``basic_get``."""
     with channel(here.amqp_url) as it:
-        return int(it.queue_declare(queue, passive=True).method.message_count)
+        return it.queue_declare(queue, passive=True).method.message_count or 0
 
 
 def with_limit(limit: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from cobalance.rabbitmq.consume.known_queues import KnownQueues
 from cobalance.rabbitmq.consume.last_tries import SentAhead
 from cobalance.rabbitmq.consume.link import Link
 from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
-from cobalance.rabbitmq.consume.queue_warnings import warn_of_loss
+from cobalance.rabbitmq.consume.queue_warnings import warn_of_declaration
 from cobalance.rabbitmq.consume.stream_worker import StreamWorker
 from cobalance.rabbitmq.consume.streaming import Streams
 from cobalance.rabbitmq.consume.unknown_queue import UnknownQueueWorker
@@ -113,13 +113,13 @@ class Partitions:
             self.fencing.look()
         queue = self.queues.current(tenure.resource)
         if queue is not None:
-            warn_of_loss(self.name, queue)
+            warn_of_declaration(self.name, queue)
             return self._begin(tenure, queue)
         return UnknownQueueWorker(tenure, self, lambda: self._learn(tenure))
 
     def _learn(self, tenure: Tenure) -> Callable[[], Worker]:
         queue = self.queues.learn(tenure.resource)
-        warn_of_loss(self.name, queue)
+        warn_of_declaration(self.name, queue)
         return lambda: self._begin(tenure, queue)
 
     def _queue_read(self, queue: Queue) -> None:

@@ -23,13 +23,12 @@ Headers = Mapping[str, Any]
 Key = bytes | str | None
 
 FIRST_YEAR = 1970
-MAX_PRIORITY = 255
 MAX_EXPIRATION_MS = 2**32 - 1
 """RabbitMQ closes the publisher's channel over anything larger."""
 
 
 class Properties(TypedDict, total=False):
-    """AMQP's message properties besides headers; None counts as not given."""
+    """AMQP's message properties besides headers and the priority; None counts as not given."""
 
     message_id: str | None
     """Unique by default."""
@@ -41,8 +40,6 @@ class Properties(TypedDict, total=False):
     app_id: str | None
     user_id: str | None
     """RabbitMQ validates it: only the connection's own user is accepted."""
-    priority: int | None
-    """0 to 255; for queues declared with `x-max-priority`."""
     expiration_ms: int | None
     """How long the message may stay in its queue."""
     timestamp: datetime | None
@@ -83,7 +80,13 @@ class Envelopes:
         )
 
     def _checked(self, given: Properties) -> dict[str, Any]:
-        if others := given.keys() - Properties.__annotations__.keys():
+        others = given.keys() - Properties.__annotations__.keys()
+        if "priority" in others:
+            raise UsageError(
+                "priority is not taken: a partition's messages are in order, and RabbitMQ would deliver this one ahead of older ones; give "
+                "urgent messages a topic of their own"
+            )
+        if others:
             raise UsageError(
                 f"messages have no {min(others)}: there are {', '.join(sorted(Properties.__annotations__))}"
             )
@@ -113,11 +116,6 @@ def _text(name: str, value: Any) -> tuple[str, Any]:
     return name, value
 
 
-def _priority(name: str, value: Any) -> tuple[str, Any]:
-    check_integer(name, value, most=MAX_PRIORITY)
-    return name, value
-
-
 def _expiration(name: str, value: Any) -> tuple[str, Any]:
     check_integer(name, value, most=MAX_EXPIRATION_MS)
     return "expiration", str(value)
@@ -132,7 +130,6 @@ def _timestamp(name: str, value: Any) -> tuple[str, Any]:
 
 
 CHECKED: dict[str, Callable[[str, Any], tuple[str, Any]]] = {
-    "priority": _priority,
     "expiration_ms": _expiration,
     "timestamp": _timestamp,
 }

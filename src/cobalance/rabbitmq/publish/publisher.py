@@ -128,7 +128,8 @@ class Publisher(_Publishing):
         """Sends a message to its key's partition and, with `wait`, returns once the broker has it for good.
 
         Without a key (None) it goes to any partition; with `partition`, to that one. `Properties` lists AMQP's other
-        properties of a message, such as `message_id`, `content_type` or `reply_to`.
+        properties of a message, such as `message_id`, `content_type` or `reply_to`. A priority is refused, since a
+        partition's messages are in order, and RabbitMQ 4's quorum queues would deliver this one ahead of older ones.
 
         The future's result is the partition; it fails after `timeout_ms` without a confirm, and cannot be cancelled. What
         could not be sent by then, as while the broker blocks publishers, is not sent later ("not_executed"). Its
