@@ -23,6 +23,7 @@ from redis import exceptions as redis_errors
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from tests.faults.certificates import Certificates
+from tests.interruptions import interrupted
 from tests.redis_user import as_published_user, published_user
 
 from cobalance import BlockingGroup, GroupSettings, errors, servers
@@ -190,6 +191,23 @@ def test_a_posted_call_is_answered_in_its_turn(transport: RedisTransport, admin:
     transport.close()
     assert unread() is None
     assert transport.post(INCR, KEYS, ())() is None
+
+
+def test_a_posted_call_that_is_interrupted_is_not_the_answer_to_the_next_one(private_redis: servers.OwnRedis) -> None:
+    """Wherever a signal handler raises, also between sending it and reading its answer, which comes late."""
+    turn = "local t = redis.call('TIME') return t[1] * 1000000 + t[2] end "
+    late = Script.of(
+        "late", f"local function now() {turn}local till = now() + 3000 while now() < till do end return 'late'"
+    )
+    own = Script.of("own", "return 'own'")
+    moment, is_interrupted = 0, True
+    while is_interrupted:
+        with closing(RedisTransport(RedisAddress.parse(private_redis.url))) as transport:
+            transport.call(late, KEYS, ())
+            is_interrupted = interrupted(lambda it=transport: it.post(late, KEYS, ())(), moment)  # type: ignore[misc]
+            assert [transport.call(own, KEYS, ()) for _ in range(2)] == [b"own"] * 2
+        moment += 1
+    assert moment > 30
 
 
 def test_a_listing_goes_on_where_its_connection_was_lost(

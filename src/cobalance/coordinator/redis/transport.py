@@ -120,8 +120,8 @@ class RedisTransport:
             self._receive()
             if self._is_usable() and keys[0] in self._permitted:
                 words: list[Word] = [len(keys), *keys, self._identity + self._database, *args]
-                sent = self._attempt(lambda it: it.send_command("EVALSHA", script.sha, *words), "")
-                self._posted = posted if sent is None else None
+                self._in_step, self._posted = False, posted  # first: a signal handler may raise once it is sent
+                self._attempt(lambda it: it.send_command("EVALSHA", script.sha, *words), "")
 
         def answer() -> Reply:
             with self._lock:
@@ -135,6 +135,7 @@ class RedisTransport:
         """Reads the answer to what was posted, if anything was."""
         posted, self._posted = self._posted, None
         if posted is not None and self._in_step:
+            self._in_step = False  # first: from here on nothing else reads it
             reply = self._attempt(lambda it: cast("Reply", it.read_response()), "")
             if not isinstance(reply, ServerError):
                 posted.append(reply)
