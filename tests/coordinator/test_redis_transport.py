@@ -32,6 +32,7 @@ from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import EVERYBODY
 from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.redis import listener as listener_module
+from cobalance.coordinator.redis import transport as transport_module
 from cobalance.coordinator.redis.address import RedisAddress
 from cobalance.coordinator.redis.failures import call_failure, connect_failure
 from cobalance.coordinator.redis.transport import RedisTransport
@@ -138,6 +139,33 @@ def test_a_flushed_script_is_loaded_again(transport: Transport, admin: redis_py.
     assert transport.call(INCR, KEYS, []) == 1
     admin.script_flush()
     assert transport.call(INCR, KEYS, []) == 2
+    assert transport.call(INCR, KEYS, []) == 3
+
+
+def test_a_script_that_is_flushed_before_it_runs_is_loaded_once_more(
+    transport: Transport, admin: redis_py.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Again and again, and the script runs once; not for ever."""
+    exchange, flushes = transport_module._exchange, 0
+
+    def exchange_and_flush(connection: Any, *words: Any) -> Any:
+        nonlocal flushes
+        reply = exchange(connection, *words)
+        if words[0] == "SCRIPT" and words[2] == INCR.source and flushes:
+            admin.script_flush()
+            flushes -= 1
+        return reply
+
+    monkeypatch.setattr(transport_module, "_exchange", exchange_and_flush)
+    for count in (1, 2):
+        admin.script_flush()
+        flushes = 3
+        assert transport.call(INCR, KEYS, []) == count
+    admin.script_flush()
+    flushes = 1_000
+    with pytest.raises(errors.ScriptFailed):
+        transport.call(INCR, KEYS, [])
+    flushes = 0
     assert transport.call(INCR, KEYS, []) == 3
 
 

@@ -41,6 +41,9 @@ _SPLIT_BRAIN = (
     "less than another master takes to be appointed (Sentinel: down-after-milliseconds)"
 )
 
+_LOADS = 4
+"""How often a call loads its script: a flush by another client may come before it runs."""
+
 _KEYS_A_SCAN = 1_000
 """Scanning this many keys takes Redis well under a millisecond."""
 
@@ -410,9 +413,10 @@ def _exchange(connection: Wire, *words: Word) -> Reply:
 
 
 def _evaluate(connection: Wire, script: Script, words: Sequence[Word]) -> Reply:
-    try:
-        return _exchange(connection, "EVALSHA", script.sha, *words)
-    except redis_errors.NoScriptError:
-        # Redis restarted or flushed its scripts. That it does not know the script proves that it did not run it.
-        _exchange(connection, "SCRIPT", "LOAD", script.source)
-        return _exchange(connection, "EVALSHA", script.sha, *words)
+    for _ in range(_LOADS):
+        try:
+            return _exchange(connection, "EVALSHA", script.sha, *words)
+        except redis_errors.NoScriptError:
+            # Redis restarted or flushed its scripts. That it does not know the script proves that it did not run it.
+            _exchange(connection, "SCRIPT", "LOAD", script.source)
+    return _exchange(connection, "EVALSHA", script.sha, *words)
