@@ -131,6 +131,22 @@ def test_calls_of_a_member(step: int) -> None:
         assert moment > 20
 
 
+def test_a_piece_of_work() -> None:
+    """It has ended: otherwise it would count as hung."""
+    with make() as group:
+        (tenure,) = group.wait_held()
+
+        def work() -> None:
+            with tenure.processing():
+                pass
+
+        moment = 0
+        while interrupted(work, moment):
+            assert tenure._inner.busy_since is None
+            moment += 1
+        assert moment > 10
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_leading(step: int) -> None:
     """Wherever the wait, the block or its end is interrupted, the role is there for the next block."""

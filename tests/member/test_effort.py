@@ -76,14 +76,14 @@ def test_pieces_of_work_that_overlap_count_their_time_once() -> None:
     """Two pieces, one of which is still running."""
     now = 0
     busy = Busy(lambda: now)
-    first = busy.begin()
+    busy.begin("first")
     now = 10
-    second = busy.begin()
+    busy.begin("second")
     now = 30
-    busy.end(first)
+    busy.end("first")
     assert (busy.finished, busy.total_ms, busy.since) == (1, 30, 10)
     now = 35
-    busy.end(second)
+    busy.end("second")
     assert (busy.finished, busy.total_ms, busy.since) == (2, 35, None)
 
 
@@ -91,13 +91,13 @@ def test_the_oldest_piece_of_work_counts_however_many_end_beside_it() -> None:
     """It may hang; the others count each from its own beginning."""
     now = 0
     busy = Busy(lambda: now)
-    hangs, beside = busy.begin(), busy.begin()
-    for now in range(10, 100, 10):  # noqa: B007 -- the clock reads it
-        following = busy.begin()
-        busy.end(beside)
-        beside = following
+    busy.begin("hangs")
+    busy.begin(0)
+    for now in range(10, 100, 10):
+        busy.begin(now)
+        busy.end(now - 10)
         assert busy.since == 0
-    busy.end(hangs)
+    busy.end("hangs")
     assert (busy.since, busy.total_ms) == (90, 90)
 
 

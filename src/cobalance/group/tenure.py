@@ -154,11 +154,16 @@ class Tenure:
         """Marks a piece of work. Work that runs longer than ``max_processing_ms`` is considered hung, and loses the
         resource.
         """
-        number = self._busy.begin()
+        piece = object()
         try:
+            self._busy.begin(piece)
             yield
         finally:
-            self._busy.end(number)
+            try:
+                self._busy.end(piece)
+            except BaseException:  # a signal handler's
+                self._busy.end(piece)
+                raise
 
     @contextmanager
     def using(self) -> Iterator[anyio.CancelScope]:
@@ -292,29 +297,27 @@ class Busy:
 
     def __init__(self, clock: Callable[[], int] = awake_ms) -> None:
         self._clock, self._lock = clock, threading.Lock()
-        self._begun: OrderedDict[int, int] = OrderedDict()  # when each began, the oldest first
-        self._number = self._counted_to = 0
+        self._begun: OrderedDict[object, int] = OrderedDict()  # when each began, the oldest first
+        self._counted_to = 0
         self.since: int | None = None
         self.finished = self.total_ms = 0
         """How many have finished, and for how long something ran in total."""
 
-    def begin(self) -> int:
-        """Begins one; returns what to end it with."""
+    def begin(self, piece: object) -> None:
+        """Begins one."""
         with self._lock:
             now = self._clock()
             if not self._begun:
                 self.since = self._counted_to = now
-            self._number += 1
-            self._begun[self._number] = now
-            return self._number
+            self._begun[piece] = now
 
-    def end(self, number: int) -> None:
-        """Ends one. Time in which several ran counts once."""
+    def end(self, piece: object) -> None:
+        """Ends one, also if its beginning, or its end before, was interrupted. Time in which several ran counts once."""
         with self._lock:
-            now = self._clock()
-            self.add(now - self._counted_to)
-            self._counted_to = now
-            del self._begun[number]
+            if self._begun.pop(piece, None) is not None:
+                now = self._clock()
+                self.add(now - self._counted_to)
+                self._counted_to = now
             self.since = next(iter(self._begun.values()), None)
 
     def add(self, ms: int) -> None:
