@@ -559,6 +559,19 @@ def test_many_that_are_dropped_are_gone(queue_type: Any, here: Place) -> None:
         assert bodies_in(here.amqp_url, f"{topic.name}.dead") == []
 
 
+def test_an_internal_exchange_takes_no_dead_letter(amqp_url: str) -> None:
+    """Only RabbitMQ itself may publish to it: no permission helps."""
+    exchange = unique("internal")
+    with channel(amqp_url) as it:
+        it.exchange_declare(exchange, ExchangeType("fanout"), internal=True)
+    queue = Queue(unique("queue"), {"x-dead-letter-exchange": exchange})
+    sent = DeadLetterSender(amqp_url).send(queue, Delivery.fake(b"1"), Reason("g", "why"))
+    with pytest.raises(PublishFailed, match=rf"exchange '{exchange}', .* is internal: .*declare it without internal"):
+        sent.result(WITHIN_S)
+    with channel(amqp_url) as it:
+        it.exchange_delete(exchange)
+
+
 def test_a_dead_letter_that_a_stream_does_not_take(amqp_url: str, caplog: pytest.LogCaptureFixture) -> None:
     """RabbitMQ 3 closes the connection over it. Its target is not silent, and what follows gets there."""
     name = unique("stream")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,15 +18,18 @@ from pika.adapters.select_connection import IOLoop
 from tests.consumers import channel, until
 from tests.faults.proxy import FaultProxy
 from tests.names import unique
+from tests.rabbitmq.topics.test_refused_growths import new_vhost
 from tests.rabbitmq.wire.test_shortages import NO_FILE, NO_THREAD, Shortage
 from tests.rabbitmq_user import new_user
 
+from cobalance.errors import ChannelLost
 from cobalance.rabbitmq.consume import last_will
 from cobalance.rabbitmq.consume.last_will import ENOUGH_CHANNELS, LastWill, Will, wills_queue
 from cobalance.rabbitmq.consume.process_identity import own_process
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.wire.connection import BrokerConnection
+from cobalance.rabbitmq.wire.lock_queue import LockQueue, lock_name
 from cobalance.servers import OwnRabbitMQ
 from cobalance.threads.log_lines import ServiceThread
 
@@ -164,6 +168,32 @@ async def test_a_will_is_kept_once_it_is_permitted(
         await until(lambda: village._log.text.count("no last will can be kept") >= 2)
         a.die()
         assert b.heard.get(timeout=PATIENCE_S) == "a.1"
+
+
+@pytest.fixture
+def full_vhost(private_rabbitmq: OwnRabbitMQ) -> Iterator[str]:
+    """The URL of a virtual host that takes no more queues."""
+    with new_vhost(private_rabbitmq, max_queues=0) as url:
+        yield url
+
+
+async def test_a_virtual_host_without_room_for_queues_is_called_that(full_vhost: str, village: Village) -> None:
+    """No permission is lacking; and for want of a lock, nothing was consumed."""
+    village.url = full_vhost
+    a = village.process()
+    a.will.keep("a.1", "amqp")
+    await until(lambda: "no last will can be kept" in village._log.text)
+    assert "Permit it" not in village._log.text
+    assert "Raise the limit of queues (max-queues), or give crash_detection=False" in village._log.text
+    refused: queue.SimpleQueue[Exception] = queue.SimpleQueue()
+    lock = LockQueue(a.connection, lock_name("group", "stream"))
+    a.connection.submit(lambda: lock.acquire(lambda: None, refused.put, refused.put))
+    error = refused.get(timeout=PATIENCE_S)
+    assert isinstance(error, ChannelLost)
+    assert re.fullmatch(
+        r"RabbitMQ refuses to create queue 'lock.group stream' \(.* queue limit .*\): raise that \(max-queues\)\.",
+        str(error),
+    )
 
 
 async def test_a_busy_link_costs_no_will(village: Village, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,8 +228,13 @@ def _send(letter: Letter, admin: Admin) -> None:
         ) from None
     except QueueMissing:
         raise PublishFailed(f"there is no {target}, where dead letters of {queue.name!r} go") from None
-    except PermissionMissing:
+    except PermissionMissing as error:
         exchange = target.exchange or "amq.default"
+        if "internal exchange" in str(error):
+            raise PublishFailed(
+                f"exchange {exchange!r}, where dead letters of {queue.name!r} go, is internal: only RabbitMQ itself may publish to it; "
+                "declare it without internal"
+            ) from None
         raise PermissionMissing(
             f"the user needs the permission to write to exchange {exchange!r}, where dead letters of {queue.name!r} go"
         ) from None

@@ -33,11 +33,11 @@ import attrs
 from pika import exceptions as pika_errors
 from pika.spec import BasicProperties
 
-from cobalance.errors import CobalanceError, Unreachable
+from cobalance.errors import CobalanceError, Unreachable, sentence
 from cobalance.rabbitmq.consume import process_identity
 from cobalance.rabbitmq.model.queues import Argument, Queue
 from cobalance.rabbitmq.topics.admin import connected
-from cobalance.rabbitmq.wire.failures import channel_lost, loss_reason
+from cobalance.rabbitmq.wire.failures import channel_lost, loss_reason, no_room_for_queues
 from cobalance.rabbitmq.wire.pika_internals import bare_close
 from cobalance.threads.log_lines import ServiceThread
 
@@ -65,6 +65,9 @@ AGAIN_MS = 5_000
 
 PATIENCE_S = 10.0
 """How long RabbitMQ may take to make a channel and two consumers."""
+
+PERMIT = "Permit it (configure, write and read on queues last-will.*, write on exchange amq.default)"
+MORE_QUEUES = "Raise the limit of queues (max-queues)"
 
 MOST_BYTES = 255
 """Of a queue's name."""
@@ -184,9 +187,8 @@ class LastWill:
         if not isinstance(error, Unreachable) and type(error) is not self._refused:
             self._refused = type(error)
             log.warning(
-                "%s: a process that dies is noticed only when its session ends, as no last will can be kept: %s Permit it (configure, "
-                "write and read on queues last-will.*, write on exchange amq.default), or give crash_detection=False",
-                *(self._connection.name, error),
+                "%s: a process that dies is noticed only when its session ends, as no last will can be kept: %s %s, or give crash_detection=False",
+                *(self._connection.name, sentence(error), MORE_QUEUES if no_room_for_queues(str(error)) else PERMIT),
             )
 
     def _write(self) -> None:

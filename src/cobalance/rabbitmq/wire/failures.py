@@ -138,6 +138,11 @@ def is_unavailable(error: BaseException) -> bool:
     return "is down or inaccessible" in text or "due to timeout" in text
 
 
+def no_room_for_queues(text: str) -> bool:
+    """Whether RabbitMQ's words say that its virtual host, or node, has as many queues as it may have."""
+    return "queue limit in" in text
+
+
 def _refusal(code: int, text: str, queue: str) -> CobalanceError:
     if code == 540:
         return UsageError(text.removeprefix("NOT_IMPLEMENTED - "))
@@ -157,7 +162,11 @@ def _refusal(code: int, text: str, queue: str) -> CobalanceError:
             "with all their pauses (retries), or too many messages wait for them (lower prefetch), or the timeout is too short for this "
             "work (raise consumer_timeout)",
         )
-    return channel_lost(queue, f"{code} {text}")
+    return _queues_used_up(queue, text) if no_room_for_queues(text) else channel_lost(queue, f"{code} {text}")
+
+
+def _queues_used_up(queue: str, text: str) -> ChannelLost:
+    return ChannelLost(f"RabbitMQ refuses to create queue {queue!r} ({text}): raise that (max-queues).")
 
 
 def in_exclusive_use(error: BaseException) -> bool:
