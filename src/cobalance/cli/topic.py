@@ -26,7 +26,8 @@ def create(
         Literal["classic", "quorum", "stream"], Parameter(name="--type", help="Type of its queues.")
     ] = "classic",
     delivery_limit: Annotated[
-        int | None, Parameter(help="quorum only: deliveries before a message is dead-lettered; 200 if left out.")
+        int | None,
+        Parameter(help="quorum only: deliveries before a message is dead-lettered, at least 2; 200 if left out."),
     ] = None,
     dead_letter: Annotated[bool, Parameter(help="Keep rejected messages in NAME.dead; not for streams.")] = True,
     max_age: Annotated[str | None, Parameter(help="stream only: how long messages are kept, e.g. 7D or 12h.")] = None,
