@@ -153,8 +153,8 @@ class ResourceDescription:
     token: int | None
     """The fencing token of the current tenure, or of the last one."""
     committed: int | None
-    age_ms: int
-    """Time in this state."""
+    age_ms: int | None
+    """Time in this state. None if that is unknown, as for a graced one whose grace has been put off or set."""
     deadline_in_ms: int | None
     """For a pending resource, the time until it is moved by force."""
     is_removing: bool
@@ -226,7 +226,7 @@ class GroupDescription:
         now_ms = int(scalars["heard"])
         subscriptions = tuple(_subscription(coordinator, row) for row in coordinator.subscriptions())
         rows = tuple(coordinator.members()) if scalars["members"] != "0" else ()
-        named, graced = _named(subscriptions), {row.id for row in rows if row.status == "graced"}
+        named, graced = _named(subscriptions), _graced(rows, scalars)
         described, held, statuses = list[ResourceDescription](), defaultdict[str, list[str]](list), set[str]()
         for it in coordinator.resources() if scalars["names"] != "0" else ():  # Redis looks up the next page meanwhile
             described.append(_resource(it, named, graced, now_ms))
@@ -294,18 +294,37 @@ def _member(row: MemberRow, held: Sequence[str], now_ms: int) -> MemberDescripti
     )
 
 
+def _graced(rows: Sequence[MemberRow], state: Mapping[str, str]) -> Mapping[str | None, int | None]:
+    """The graced members, and since when they are: a grace before its end. None if that end has been put off."""
+    heirs = {row.instance_id for row in rows if row.status == "active"}
+    put_off = {int(state["recovering"]), int(state["gap_at"]) + int(state["session_ms"]) // 2}
+
+    def since(row: MemberRow) -> int | None:
+        is_put_off = row.expires_ms in put_off or row.instance_id in heirs
+        return None if is_put_off else row.expires_ms - int(state["grace_ms"])
+
+    return {row.id: since(row) for row in rows if row.status == "graced"}
+
+
+def _age(row: ResourceRow, graced: Mapping[str | None, int | None], now_ms: int) -> int | None:
+    if row.owner not in graced:
+        return max(0, now_ms - row.since_ms)
+    since_ms = graced[row.owner]  # the rejoin grace may have been set to another since it began
+    return now_ms - since_ms if since_ms is not None and row.since_ms <= since_ms <= now_ms else None
+
+
 def _resource(
-    row: ResourceRow, named: Collection[str] | None, graced: Collection[str], now_ms: int
+    row: ResourceRow, named: Collection[str] | None, graced: Mapping[str | None, int | None], now_ms: int
 ) -> ResourceDescription:
     is_halted = row.status == "halted"  # there may be ten thousand others, so no more is asked of them than needed
     tried_ms = row.paused_until_ms if is_halted else 0
     return ResourceDescription(
         name=row.name,
-        state="graced" if graced and row.owner in graced else row.status,
+        state="graced" if row.owner in graced else row.status,
         owner=row.owner,
         token=row.token or None,
         committed=None if row.committed == STARTING else row.committed,
-        age_ms=max(0, now_ms - row.since_ms),
+        age_ms=_age(row, graced, now_ms),
         deadline_in_ms=max(0, row.deadline_ms - now_ms) if row.deadline_ms else None,
         is_removing=row.removing,
         is_named=named is None or row.name in named,

@@ -48,6 +48,11 @@ def member(group: Group, name: str, **options: object) -> Member:
     return group.join(name, label=f"web-{name}/1", **options)
 
 
+def age(group: Group, name: str) -> int | None:
+    """How long that resource has been as it is."""
+    return next(it.age_ms for it in GroupDescription.read(group.coordinator).resources if it.name == name)
+
+
 def held(group: Group) -> tuple[Member, Member]:
     """A holds r, and b has joined, for which the other one is asked back."""
     a = member(group, "a")
@@ -204,14 +209,58 @@ def test_a_place_that_is_kept(group: Group) -> None:
     a = member(group, "a", instance_id="pod-0")
     group.set_resources(a, ("r",))
     group.drain()
-    member(group, "b")
+    group.run(2_000, a, member(group, "b"))
     a.leave(remain=True)
     group.backend.now_ms += 1_000
-    assert "r is kept for pod-0 on web-a/1, which has gone, for" in explained(group)
+    assert "r is kept for pod-0 on web-a/1, which has gone, for 1.0 s by now." in explained(group)
     assert "It waits for that instance id to come back, for 19.0 s more" in explained(group)
     assert "pod-0 on web-a/1: gone; what they held is kept" in explained(group, None)
     group.run(SETTINGS.rejoin_grace_ms + 1_000)
     assert "did not come back for it within the rejoin grace." in explained(group)
+
+
+def test_since_when_a_place_is_kept(group: Group) -> None:
+    """From when its holder went, not from when that was granted; unknown once that cannot be told from the grace's end."""
+    a = member(group, "a", instance_id="pod-0")
+    b = member(group, "b")
+    group.set_resources(a, ("r", "s"))
+    group.drain()
+    group.run(10_000, a, b)
+    a.leave(remain=True)
+    kept = next(it for it in group.coordinator.resources() if it.owner == "a").name
+    group.run(1_000, b)
+    assert age(group, kept) == 1_000
+    heir = member(group, "c", instance_id="pod-0")  # has not inherited yet
+    assert age(group, kept) in {None, 0}
+    heir.heartbeat()
+    assert age(group, kept) == 0
+
+
+def test_a_silence_that_puts_the_end_of_a_grace_off(group: Group) -> None:
+    """The end says no more when it began; the journal does."""
+    a = member(group, "a", instance_id="pod-0")
+    group.set_resources(a, ("r",))
+    group.drain()
+    a.leave(remain=True)
+    group.backend.now_ms += SETTINGS.rejoin_grace_ms + 1_000
+    assert (age(group, "r"), "which has gone, for 21.0 s by now." in explained(group)) == (None, True)
+
+
+@pytest.mark.parametrize("grace_ms", [5_000, 60_000])
+def test_a_grace_that_was_set_since(group: Group, grace_ms: int) -> None:
+    """Nothing says then since when it runs, but for the journal."""
+    a = member(group, "a", instance_id="pod-0")
+    group.set_resources(a, ("r",))
+    group.drain()
+    b = member(group, "b")
+    a.leave(remain=True)
+    group.run(1_000, b)
+    group.poke("grace_ms", grace_ms)
+    assert age(group, "r") is None
+    found = GroupDescription.read(group.coordinator)
+    sentences = Explanation(found, Account("r")).sentences()
+    assert "r is kept for pod-0 on web-a/1 (a), which has gone." in sentences
+    assert "which has gone, for 1.0 s by now." in explained(group)
 
 
 def test_the_first_start_of_a_group(backend: MemoryBackend) -> None:

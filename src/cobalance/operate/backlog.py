@@ -124,7 +124,9 @@ def _reported(row: ResourceDescription, at_ms: int, reports: Mapping[str, InFlig
     report = reports.get(row.owner or "")
     if report is None or (end.consumers or 0) > 1:
         return None
-    if row.state == "granted" or at_ms - row.age_ms > report.at_ms:  # it has not said what it has of this one
+    if (
+        row.state in {"granted", "graced"} or at_ms - (row.age_ms or 0) > report.at_ms
+    ):  # it has not said what it has of this one
         return None
     return report.of(row.name)
 
@@ -137,7 +139,9 @@ def _say_who_waits(
     group: GroupDescription, reports: Mapping[str, InFlightReport], unknown: Sequence[str], on_unknown: OnUnknown
 ) -> None:
     """Of queues that their holders do not consume, though RabbitMQ counts somebody who does."""
-    rows = [it for it in group.resources if it.name in set(unknown) and it.state == "held" and it.age_ms > WAITS_MS]
+    rows = [
+        it for it in group.resources if it.name in set(unknown) and it.state == "held" and (it.age_ms or 0) > WAITS_MS
+    ]
     waits = [it.name for it in rows if (report := reports.get(it.owner or "")) and report.is_kept_waiting(it.name)]
     if waits:
         on_unknown(

@@ -59,13 +59,19 @@ class Explanation:
             "held": f"{it.name} is held by {owner} under token {it.token}, for {since}.",
             "granted": f"{it.name} was granted to {owner} {since} ago under token {it.token}; it has not confirmed that yet.",
             "pending": f"{it.name} is being handed over by {owner}, whose drain has taken {since}.",
-            "graced": f"{it.name} is kept for {owner}, which has gone, for {since} by now.",
+            "graced": f"{it.name} is kept for {owner}, {self._kept(it)}.",
             "free": f"{it.name} is held by nobody, for {since}.",
             "halted": f"{it.name} has been worked by nobody for {since}: {it.halted}.",
         }
         yield meanings.get(it.state, f"{it.name} is {it.state}.")
         if it.is_removing:
             yield "It is being removed: no list names it any more."
+
+    def _kept(self, it: ResourceDescription) -> str:
+        """How long ago its holder went, as the journal has it; or else the snapshot."""
+        graced = self.account.graced(it.owner)
+        age_ms = it.age_ms if graced is None else self.group.at_ms - graced.at_ms
+        return "which has gone" if age_ms is None else f"which has gone, for {duration(age_ms)} by now"
 
     def _why(self, it: ResourceDescription) -> Iterator[str]:
         moves = self.account.moves

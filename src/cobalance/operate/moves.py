@@ -141,6 +141,11 @@ class Account:
         """The last one after which resources were assigned again."""
         return self.changes[-1].entry if self.changes else None
 
+    def graced(self, member: str | None) -> JournalEntry | None:
+        """With which this member's place came to be kept."""
+        entries = (it.entry for it in reversed(self.changes))
+        return next((it for it in entries if it.kind == "graced" and it.member == member), None)
+
     def last_changes(self, gather_ms: int) -> list[Change]:
         """The last change, and those before it that were one with it: a list has an entry for each name, a member begins to leave
         before it has left, and changes that follow each other closely are gathered.
