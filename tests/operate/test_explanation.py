@@ -219,6 +219,23 @@ def test_a_place_that_is_kept(group: Group) -> None:
     assert "did not come back for it within the rejoin grace." in explained(group)
 
 
+def test_the_place_of_one_that_is_silent(group: Group) -> None:
+    """It did not leave; once it comes back, that is what is said, and not that it left."""
+    a = member(group, "a", instance_id="pod-0")
+    group.set_resources(a, ("r",))
+    group.drain()
+    b = member(group, "b")
+    a.silent = True
+    group.run(SETTINGS.session_timeout_ms + 1_000, b)
+    assert "kept for pod-0 on web-a/1, which was silent for longer than the session timeout, for" in explained(group)
+    was_silent = "pod-0 on web-a/1 was silent for longer than the session timeout; its place is kept. Since"
+    assert was_silent in explained(group, None)
+    heir = group.join("c", instance_id="pod-0", label="web-c/1")
+    group.run(1_000, b, heir)
+    assert "web-a/1 came back under its instance id. Since" in explained(group, None)
+    assert "It moved to pod-0 on web-c/1" in explained(group)
+
+
 def test_since_when_a_place_is_kept(group: Group) -> None:
     """From when its holder went, not from when that was granted; unknown once that cannot be told from the grace's end."""
     a = member(group, "a", instance_id="pod-0")

@@ -95,6 +95,7 @@ class _Member:
             "crashed": "it was seen to be dead",
             "expired": "it was silent for longer than the session timeout",
             "replaced": "its process had come back as another member",
+            "inherited": "its process had come back as another member",
         }
         how = ways.get(ended.reason, "it left" if ended.kind == "left" else "it was found dead")
         return f"{self.name} has been gone for {ago}: {how}."

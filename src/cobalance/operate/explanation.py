@@ -10,7 +10,7 @@ import attrs
 from cobalance.errors import UsageError, counted
 from cobalance.operate.backlog import ENDS_BEFORE, ends_before
 from cobalance.operate.verdict import WINDOW_MS
-from cobalance.operate.wording import Wording, duration
+from cobalance.operate.wording import Wording, duration, expired
 
 if TYPE_CHECKING:
     from cobalance.description import GroupDescription, MemberDescription, ResourceDescription
@@ -68,10 +68,12 @@ class Explanation:
             yield "It is being removed: no list names it any more."
 
     def _kept(self, it: ResourceDescription) -> str:
-        """How long ago its holder went, as the journal has it; or else the snapshot."""
+        """How its holder went, and how long ago, as the journal has it; or else the snapshot."""
         graced = self.account.graced(it.owner)
         age_ms = it.age_ms if graced is None else self.group.at_ms - graced.at_ms
-        return "which has gone" if age_ms is None else f"which has gone, for {duration(age_ms)} by now"
+        is_silent = graced is not None and graced.reason not in {"left", "replaced"}
+        went = f"which {expired(graced.reason)}" if graced is not None and is_silent else "which has gone"
+        return went if age_ms is None else f"{went}, for {duration(age_ms)} by now"
 
     def _why(self, it: ResourceDescription) -> Iterator[str]:
         moves = self.account.moves

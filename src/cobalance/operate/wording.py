@@ -32,6 +32,8 @@ GIVEN_UP = {
 }
 """Reason of an ``abandoned`` entry, up to a colon and the type of an error → words."""
 
+CAME_BACK = "came back under its instance id"
+
 RESUMED = {"resumed": "resumed", "not_halted": "was not halted", "unknown": "no such partition"}
 """What became of a halted resource that was to be resumed → words."""
 
@@ -67,8 +69,8 @@ class Wording:
             "released": f"{who} finished and released it{after}{asked}",
             "abandoned": f"{who} gave it up{asked}, since {given_up(ended.reason)}",
             "forced": f"{who} had not finished by the revocation timeout{asked}, so it was moved by force",
-            "expired": f"{who} {_expired(ended.reason)}",
-            "inherited": f"{who} came back under its instance id",
+            "expired": f"{who} {expired(ended.reason)}",
+            "inherited": f"{who} {CAME_BACK}",
             "withdrawn": f"it was taken back from {who} before that had heard of it",
         }
         return wordings[ended.kind]
@@ -90,8 +92,8 @@ class Wording:
         wordings = {
             "joined": f"{who} joined",
             "leaving": f"{who} began to leave",
-            "left": f"{who} left",
-            "graced": f"{who} left its place to be kept",
+            "left": f"{who} {CAME_BACK if entry.reason == 'inherited' else 'left'}",
+            "graced": f"{who} {_graced(entry.reason)}",
             "expired_member": f"{who} was found dead"
             if entry.reason != "grace"
             else f"the rejoin grace of {who} was over",
@@ -144,7 +146,13 @@ def dashboard_user(user: str, host: str) -> str:
     return f"{user}/dashboard@{host}" if user else f"dashboard@{host}"
 
 
-def _expired(reason: str) -> str:
+def _graced(reason: str) -> str:
+    wordings = {"left": "left its place to be kept", "replaced": "joined again under another member id"}
+    return wordings.get(reason) or f"{expired(reason)}; its place is kept"
+
+
+def expired(reason: str) -> str:
+    """How a member's session ended that did not leave."""
     wordings = {
         "crashed": "was seen to be dead",
         "grace": "did not come back for it within the rejoin grace",
