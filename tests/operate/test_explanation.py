@@ -341,7 +341,7 @@ def test_what_is_left_to_do_and_how_that_goes(group: Group) -> None:
     found = attrs.evolve(found, resources=resources)
     sentences = Explanation(found, Account("r")).sentences()
     assert "5 messages are left to do, 3 of them in flight, the oldest for 90.0 s." in sentences
-    assert sentences[-1] == "STALL: Nothing of that gets done."
+    assert sentences[-2:] == ["Its handler, or one before it, has not returned.", "STALL: Nothing of that gets done."]
     assert Explanation(found, Account()).sentences()[-2:] == [
         "STALL: r, s.",
         "r has had a message in flight for 90.0 s, at web-a/1 (a): its handler, or one before it, has not returned.",

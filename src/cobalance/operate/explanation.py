@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cobalance.operate.moves import Account
 
 MOST_NAMED = 5
+NOT_RETURNED = "its handler, or one before it, has not returned"
 
 
 @attrs.frozen
@@ -122,6 +123,8 @@ class Explanation:
             flight = f", {backlog.in_flight} of them in flight" if backlog.in_flight else ""
             oldest = f", the oldest for {duration(backlog.oldest_ms)}" if backlog.oldest_ms is not None else ""
             yield f"{counted(backlog.lag, 'message is', 'messages are')} left to do{flight}{oldest}."
+            if (backlog.oldest_ms or 0) >= WINDOW_MS:
+                yield f"{NOT_RETURNED.capitalize()}."
         elif ends_before(it.committed, backlog.log_end_offset):
             yield f"How much is left to do is unknown: the stream {ENDS_BEFORE}."
         meanings = {
@@ -180,7 +183,7 @@ class Explanation:
         longest = max(self.group.resources, key=lambda it: it.backlog.oldest_ms or 0, default=None)
         if longest is not None and (longest.backlog.oldest_ms or 0) >= WINDOW_MS:
             age, owner = duration(longest.backlog.oldest_ms), self._who(longest.owner)
-            yield f"{longest.name} has had a message in flight for {age}, at {owner}: its handler, or one before it, has not returned."
+            yield f"{longest.name} has had a message in flight for {age}, at {owner}: {NOT_RETURNED}."
 
     # -- words ---------------------------------------------------------------------------------------------------------
 
