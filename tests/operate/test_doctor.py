@@ -14,7 +14,7 @@ import redis
 from tests.cli_process import SECRET, cobalance
 from tests.consumers import Place, channel, new_topic, until
 from tests.names import unique
-from tests.operate.described import group
+from tests.operate.described import group, member
 
 from cobalance import ConsumerGroup, Delivery, Group, GroupAdmin, Topic, servers
 from cobalance.description import Backlog
@@ -329,13 +329,42 @@ def entry(kind: str, at_ms: int = 1, **fields: Any) -> JournalEntry:
 def test_how_late_heartbeats_are() -> None:
     """Against the session timeout, with a proposal that has room."""
     it = group()
-    assert _heartbeats(it, []).level == "unknown"
-    assert _heartbeats(it, [entry("released", late_ms=2_000)]).level == "ok"
-    late = _heartbeats(it, [entry("released", late_ms=3_500), entry("released", late_ms=0)])
+    assert [found.level for found in _heartbeats(it, [])] == ["unknown"]
+    assert [found.level for found in _heartbeats(it, [entry("released", late_ms=2_000)])] == ["ok"]
+    (late,) = _heartbeats(it, [entry("released", late_ms=3_500), entry("released", late_ms=0)])
+    assert "nearly ends" in late.message
     assert (late.level, late.advice) == (
         "warning",
         "cobalance group configure g --session-timeout 9000ms, or less load",
     )
+
+
+def test_a_process_that_was_frozen() -> None:
+    """It was, or will be, over for the group: no session should be as long as a freeze."""
+    (late,) = _heartbeats(group(), [entry("released", late_ms=58_548)])
+    assert f"which ends a session of {group().settings.session_timeout_ms} ms" in late.message
+    assert "--session-timeout" not in (late.advice or "")
+
+
+def test_a_group_without_members_has_no_heartbeats() -> None:
+    """There may be a thousand such groups. What members reported that have left is said."""
+    empty = attrs.evolve(group("Empty"), members=())
+    assert [*_heartbeats(empty, [])] == []
+    assert [it.level for it in _heartbeats(empty, [entry("released", late_ms=0)])] == ["ok"]
+
+
+def test_members_that_are_gone() -> None:
+    """They are no members like others, though their places are kept; what waits for them is said."""
+    one, gone = member(), member(id="b", state="graced", instance_id="pod-0")
+    found = _stale(group("Stable", one, gone), None)
+    assert (found.level, found.message) == ("warning", "Stable, 1 member, and 1 gone")
+    here = Backlog(lag=1_500, in_flight=0, consumers=0)
+    for lag, there_are in ((1_500, "there are"), (None, "there may be")):
+        kept = group("Reconciling", gone, state="graced", owner="b", backlog=attrs.evolve(here, lag=lag))
+        (waits,) = _work(kept)
+        assert (waits.level, waits.message) == ("warning", f"{there_are} messages in r, kept for members that are gone")
+    done = group("Reconciling", gone, state="graced", owner="b", backlog=attrs.evolve(here, lag=0))
+    assert [it.level for it in _work(done)] == ["ok"]
 
 
 def test_handovers_that_took_too_long() -> None:

@@ -50,6 +50,12 @@ ENTRIES_LOOKED_AT = 5_000
 TIMEOUT_MS = 3_000
 DAY_MS = 86_400_000
 
+LONGEST_ADVISED_MS = 30_000
+"""A heartbeat that is so late that a session would have to be longer is no matter of load."""
+
+AWAY = frozenset({"graced", "silent", "dead"})
+"""States of members that work nothing."""
+
 Check = Callable[[], "Iterator[Finding]"]
 
 
@@ -191,7 +197,7 @@ class Doctor:
             return
         newest = self._newest(name)
         yield _stale(group, newest[-1] if newest else None)
-        yield _heartbeats(group, newest)
+        yield from _heartbeats(group, newest)
         yield _overrun(group, newest)
         yield from _partitions(group)
         yield from _work(group)
@@ -339,7 +345,7 @@ def _replicas(facts: Facts) -> Finding:
 
 def _stale(group: GroupDescription, newest: JournalEntry | None) -> Finding:
     if group.state != "Empty":
-        return _group(group, "members", "ok", f"{group.state}, {counted(len(group.members), 'member')}")
+        return _members(group)
     days = None if newest is None else (group.at_ms - newest.at_ms) // DAY_MS
     if days is None or days < STALE_DAYS or group.expires_at is not None:
         return _group(group, "members", "ok", "it has no members")
@@ -347,17 +353,38 @@ def _stale(group: GroupDescription, newest: JournalEntry | None) -> Finding:
     return _group(group, "members", "warning", f"it has had no members for {days} days", advice)
 
 
-def _heartbeats(group: GroupDescription, entries: Sequence[JournalEntry]) -> Finding:
+def _members(group: GroupDescription) -> Finding:
+    gone = [it for it in group.members if it.state in AWAY]
+    there = f"{group.state}, {counted(len(group.members) - len(gone), 'member')}"
+    if not gone:
+        return _group(group, "members", "ok", there)
+    advice = "start them again; without them, others get what they held when the rejoin grace is over"
+    return _group(group, "members", "warning", f"{there}, and {len(gone)} gone", advice)
+
+
+def _heartbeats(group: GroupDescription, entries: Sequence[JournalEntry]) -> Iterator[Finding]:
     """Holders report with each release how late their heartbeats were."""
     late_ms = max((it.late_ms for it in entries if it.late_ms is not None), default=None)
     session_ms, heartbeat_ms = group.settings.session_timeout_ms, group.settings.heartbeat_interval_ms
     if late_ms is None:
-        return _group(group, "heartbeats", "unknown", "no member has reported how late its heartbeats are")
+        if group.members:  # nobody can have reported anything in a group without any
+            yield _group(group, "heartbeats", "unknown", "no member has reported how late its heartbeats are")
+        return
     if heartbeat_ms + late_ms <= session_ms * 2 // 3:
-        return _group(group, "heartbeats", "ok", f"at most {late_ms} ms late, in sessions of {session_ms} ms")
-    advice = f"cobalance group configure {group.name} --session-timeout {max(2 * (heartbeat_ms + late_ms), session_ms)}ms, or less load"
-    message = f"they were up to {late_ms} ms late, which nearly ends a session of {session_ms} ms"
-    return _group(group, "heartbeats", "warning", message, advice)
+        yield _group(group, "heartbeats", "ok", f"at most {late_ms} ms late, in sessions of {session_ms} ms")
+        return
+    advised_ms = 2 * (heartbeat_ms + late_ms)
+    advice = f"cobalance group configure {group.name} --session-timeout {max(advised_ms, session_ms)}ms, or less load"
+    if advised_ms > max(LONGEST_ADVISED_MS, session_ms):
+        advice = "find out what stopped that process: it was frozen, or its machine suspended. With a longer session, others would only wait longer"
+    ends = "ends" if heartbeat_ms + late_ms >= session_ms else "nearly ends"
+    yield _group(
+        group,
+        "heartbeats",
+        "warning",
+        f"they were up to {late_ms} ms late, which {ends} a session of {session_ms} ms",
+        advice,
+    )
 
 
 def _overrun(group: GroupDescription, entries: Sequence[JournalEntry]) -> Finding:
@@ -394,12 +421,18 @@ def _work(group: GroupDescription) -> Iterator[Finding]:
     if stopped:
         message = f"STOP: there are messages in {', '.join(stopped)}, and nobody is there to work them"
         yield _group(group, "work", "error", message, "start a member that names them")
+    kept = [it for it in group.resources if it.state == "graced" and it.backlog.is_at_rabbitmq and it.backlog.lag != 0]
+    if kept:
+        there_are = "there are" if all(it.backlog.lag for it in kept) else "there may be"
+        message = f"{there_are} messages in {', '.join(it.name for it in kept)}, kept for members that are gone"
+        advice = "start these members again; without them, others get that when the rejoin grace is over"
+        yield _group(group, "work", "warning", message, advice)
     stuck = {it.name: it.backlog.oldest_ms for it in group.resources if (it.backlog.oldest_ms or 0) >= WINDOW_MS}
     if stuck:
         stuck_for = ", ".join(f"{name} for {duration(age_ms)}" for name, age_ms in stuck.items())
         advice = f"cobalance group explain {group.name} {next(iter(stuck))}; consume --max-processing ends handlers that hang"
         yield _group(group, "work", "warning", f"STALL: the same message has been in flight in {stuck_for}", advice)
-    if not stopped and not stuck and any(it.backlog.is_at_rabbitmq for it in group.resources):
+    if not stopped and not kept and not stuck and any(it.backlog.is_at_rabbitmq for it in group.resources):
         yield _group(group, "work", "ok", "no message waits for a member, and none has been in flight for a minute")
 
 
