@@ -105,7 +105,7 @@ def test_describe_shows_what_members_name_where_that_differs(group: str, run: Ru
         old.wait_held("films", "orders-0", "orders-1")
         old.commit("films", 41)
         alike = run("describe", group, "--members")
-        assert alike.out.split()[:3] == ["CLIENT-ID", "#PARTITIONS", old.describe().members[0].label]
+        assert alike.out.split()[:4] == ["CLIENT-ID", "STATE", "#PARTITIONS", old.describe().members[0].label]
         with BlockingGroup(group, ["orders-0", "orders-1"], redis_url=redis_url) as new:
             new.wait_held()
             told = {row["consumer_id"]: row["subscription"] for row in json.loads(members_of(run, group))}
@@ -117,6 +117,18 @@ def test_describe_shows_what_members_name_where_that_differs(group: str, run: Ru
     (row,) = let_go
     assert (row["resource"], row["current_offset"]) == ("films", 41)
     assert row["state"] in {"let go, offset kept for 7.0 days", "let go, offset kept for 6.9 days"}
+
+
+def test_describe_does_not_show_members_that_are_gone_like_others(group: str, run: Run, redis_url: str) -> None:
+    """Every view says so, in a table and as JSON."""
+    settings = MemberSettings(instance_id="pod-0")
+    with BlockingGroup(group, ["films"], redis_url=redis_url, member=settings) as it:
+        it.wait_held("films")
+    assert [row["state"] for row in json.loads(members_of(run, group))] == ["graced"]
+    for view in ((), ("--members",), ("--members", "--wide"), ("--state",)):
+        shown = run("describe", group, *view)
+        assert f"warning: group {group!r} keeps the places of 1 member that is gone." in shown.err
+        assert view == ("--state",) or "graced" in shown.out
 
 
 def members_of(run: Run, group: str) -> str:

@@ -183,7 +183,7 @@ def test_describe_has_kafkas_columns(topic: str, group: str, urls: dict[str, str
         members = cobalance("group", "describe", group, "--members", "--wide", environment=urls)
         (row,) = by_heading(members.out)
         assert list(row) == [
-            *("GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "SUBSCRIPTION")
+            *("GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "STATE", "SUBSCRIPTION")
         ]
         assert (row["GROUP"], row["GROUP-INSTANCE-ID"], row["#PARTITIONS"]) == (group, "-", "3")
 

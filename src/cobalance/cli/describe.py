@@ -15,7 +15,7 @@ from cobalance.cli.options import THIS_REDIS, AmqpUrl, Json, ManagementUrl, Name
 from cobalance.cli.output import Cell, seconds
 from cobalance.cli.watching import Page, Watching
 from cobalance.cli.watching import watch as watch_pages
-from cobalance.errors import UsageError
+from cobalance.errors import UsageError, counted
 from cobalance.names import in_order, split_resource
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 
@@ -50,10 +50,10 @@ MEMBER_COLUMNS = {
     "HOST": "host",
     "CLIENT-ID": "client_id",
     "#PARTITIONS": "partitions",
+    "STATE": "state",
     "SUBSCRIPTION": "subscription",
 }
 VERBOSE_COLUMNS = {
-    "STATE": "state",
     "CAPACITY": "capacity",
     "KEPT": "kept",
     "QUOTA": "quota",
@@ -72,7 +72,7 @@ STATE_COLUMNS = {
 }
 
 NARROW_PARTITIONS = ("RESOURCE", "STATE", "AGE", "CURRENT-OFFSET", "LAG", "IN-FLIGHT", "OLDEST", "VERDICT", "CLIENT-ID")
-NARROW_MEMBERS = ("CLIENT-ID", "GROUP-INSTANCE-ID", "#PARTITIONS", "SUBSCRIPTION")
+NARROW_MEMBERS = ("CLIENT-ID", "STATE", "GROUP-INSTANCE-ID", "#PARTITIONS", "SUBSCRIPTION")
 NARROW_VERBOSE = ("CLIENT-ID", "STATE", "CAPACITY", "QUOTA", "PENDING", "CURRENT-ASSIGNMENT", "SUBSCRIPTION")
 IF_ANY = {"group_instance_id", "subscription", "current_offset", "verdict"}
 """Columns left out of a narrow table in which they are empty."""
@@ -175,6 +175,9 @@ def _remarks(group: GroupDescription) -> Iterator[str]:
     elif group.state == "Empty":
         silent = f" but {len(group.members)} that went silent without leaving" if group.members else ""
         yield f"warning: group {group.name!r} has no members{silent}."
+    graced = sum(member.state == "graced" for member in group.members)
+    if graced:
+        yield f"warning: group {group.name!r} keeps the places of {counted(graced, 'member that is', 'members that are')} gone."
     paused = [resource.name for resource in group.resources if resource.tried_in_ms is not None]
     if paused:
         yield (
