@@ -167,7 +167,7 @@ def _readable_family(groups: Sequence[Observed], unreadable: Sequence[str]) -> M
 
 
 def _group_families(groups: Sequence[Observed]) -> Iterator[Metric]:
-    members = _gauge("group_members", "Members of the group.")
+    members = _gauge("group_members", "Members of the group, those included that are gone and whose places are kept.")
     idle = _gauge("group_idle_members", "Members that hold nothing.")
     state = _gauge("group_state", "1 for the state that the group is in.", "state")
     partitions = _gauge("group_partitions", "Partitions by status.", "status")
