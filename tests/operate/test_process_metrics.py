@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.streams import cut
 from cobalance import Batch, BlockingConsumerGroup, ConsumerGroup, Delivery, Group, Retries, Tenure, Topic
 from cobalance.errors import UsageError
 from cobalance.operate import ProcessMetrics, process_metrics
+from cobalance.settings import MemberSettings
 
 pytestmark = pytest.mark.anyio
 
@@ -115,6 +117,51 @@ async def test_each_failure_counts_and_so_does_the_dead_letter(here: Place, regi
             await until(lambda: found.processed["rejected"] == 1)
     assert found.processed == {"acked": 0, "rejected": 1, "error": 2}
     assert found.of("received_messages_total") == 2
+
+
+@pytest.mark.parametrize("end", ["cancelled", "returns", "cancelled inside"])
+async def test_a_handler_that_is_stopped_or_awaits_what_was_is_an_error(
+    here: Place, topic: Topic, registry: CollectorRegistry, end: str
+) -> None:
+    """It counts as its message does for the group, which has failed."""
+
+    async def handle(_: Delivery) -> None:
+        if end == "cancelled inside":
+            raise asyncio.CancelledError
+        try:
+            await anyio.sleep_forever()
+        except asyncio.CancelledError:
+            if end == "cancelled":
+                raise
+
+    found = Samples(registry, here.group, topic.name)
+    hurried = MemberSettings(max_processing_ms=50, drain_timeout_ms=5_000)
+    options: dict[str, Any] = {"member": hurried, "retries": Retries(1, first_ms=1), "on_error": "pause"}
+    async with here.member(topic, handle, metrics=ProcessMetrics(registry), **options) as group:
+        await group.wait_held(*topic.queue_names)
+        here.publish(topic, 1)
+        await until(lambda: (found.of("received_processed_messages_duration_seconds_count") or 0) >= 2)
+        assert (found.processed["error"] or 0) >= 2
+        assert found.processed["acked"] == found.processed["rejected"] == 0
+
+
+async def test_a_handler_whose_partition_is_taken_away_counts_in_no_status(
+    here: Place, topic: Topic, registry: CollectorRegistry
+) -> None:
+    """It is cancelled as well, but its message comes again elsewhere."""
+    begun, found = anyio.Event(), Samples(registry, here.group, topic.name)
+
+    async def handle(_: Delivery) -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    hurried = MemberSettings(drain_timeout_ms=50)
+    async with here.member(topic, handle, metrics=ProcessMetrics(registry), member=hurried) as group:
+        await group.wait_held(*topic.queue_names)
+        here.publish(topic, 1)
+        await begun.wait()
+    assert found.of("received_processed_messages_duration_seconds_count") == 1
+    assert found.processed == {"acked": 0, "rejected": 0, "error": 0}
 
 
 async def test_what_the_program_acknowledges_itself(here: Place, registry: CollectorRegistry) -> None:

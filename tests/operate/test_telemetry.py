@@ -405,8 +405,28 @@ async def test_a_handler_that_hangs_ends_its_span(here: Place, topic: Topic, rec
     hurried = MemberSettings(max_processing_ms=50, drain_timeout_ms=5_000)
     async with here.member(topic, handle, telemetry=recorded.telemetry(), member=hurried, retries=0):
         (span, *_) = await until(lambda: recorded.spans("process"))
-    assert attributes(span)["error.type"] == "CancelledError"
-    assert "cobalance.outcome" not in attributes(span)
+    assert attributes(span)["error.type"] == "HandlerHung"
+    assert attributes(span)["cobalance.outcome"] == "error"
+    assert span.status.status_code == StatusCode.ERROR
+
+
+async def test_a_handler_whose_partition_is_taken_away_has_not_failed(
+    here: Place, topic: Topic, recorded: Recorded
+) -> None:
+    """It is cancelled as well, but its span has neither an error nor an outcome."""
+    begun = anyio.Event()
+
+    async def handle(_: Delivery) -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    broker_of(here).publish(topic, "k", b"x")
+    hurried = MemberSettings(drain_timeout_ms=50)
+    async with here.member(topic, handle, telemetry=recorded.telemetry(), member=hurried):
+        await begun.wait()
+    (span,) = recorded.spans("process")
+    assert span.status.status_code == StatusCode.UNSET
+    assert attributes(span).keys().isdisjoint({"error.type", "cobalance.outcome"})
 
 
 async def test_what_the_program_acknowledges_itself(here: Place, topic: Topic, recorded: Recorded) -> None:

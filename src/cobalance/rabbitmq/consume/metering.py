@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import time
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
+from cobalance.errors import HandlerHung
 from cobalance.group.worker import is_async
+from cobalance.rabbitmq.consume.watch import ATTEMPT
 from cobalance.rabbitmq.model.meters import log_meter_failure
+from cobalance.threads.cancellation import is_cancellation, is_cancelled, is_failure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -128,14 +132,16 @@ class Call:
                     self._metering.log_failure(failure)
 
     def _failed(self, error: BaseException) -> None:
-        self.goes_on, self.error = False, type(error).__qualname__
-        if isinstance(error, Exception):
+        self.goes_on, self.error = False, _kind(error)
+        if self.error is not None and is_failure(error):
             self.status, self.settled = "error", len(self.deliveries)
 
     def returned(self, result: object) -> None:
         """The handler has returned this."""
         if result is not None:
             self.status, self.settled, self.error = "error", len(self.deliveries), "UnexpectedResult"
+        elif _is_hung():  # its message fails, whatever the handler made of the cancellation
+            self.status, self.settled, self.error = "error", len(self.deliveries), HandlerHung.__qualname__
         elif not self._metering.manual:
             can = self._metering.can_acknowledge
             self.status = "acked"
@@ -232,3 +238,18 @@ async def _awaited(result: Awaitable[object], call: Call) -> object:
         ended = await result
         call.returned(ended)
     return ended
+
+
+def _kind(error: BaseException) -> str | None:
+    """The type of a handler's error. None if the handler was only cancelled because its partition or member goes."""
+    if is_cancellation(error) and ATTEMPT.get() is not None:  # nobody cancels a function in a thread
+        if _is_hung():
+            return HandlerHung.__qualname__
+        if not isinstance(error, asyncio.CancelledError) or is_cancelled():
+            return None
+    return type(error).__qualname__
+
+
+def _is_hung() -> bool:
+    attempt = ATTEMPT.get()
+    return attempt is not None and attempt.scope.cancel_called

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 import anyio
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 LEAST_MS = 5
 """The shortest interval between checks."""
+
+ATTEMPT: ContextVar[Stoppable | None] = ContextVar("ATTEMPT", default=None)
+"""The attempt that runs on the event loop here. Only a watch cancels its scope, once the handler is hung."""
 
 
 class Watch:
@@ -92,10 +96,12 @@ class Watch:
     def stopping(self, call: Stoppable, give_up: GiveUp) -> Iterator[None]:
         """Wraps a handler on the event loop."""
         self._call, self.give_up = call, give_up
+        outside = ATTEMPT.set(call)
         try:
             with call.running():
                 yield
         finally:
+            ATTEMPT.reset(outside)
             self._call = self.give_up = None
             self._tell_ended()
 
