@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page
 from playwright.sync_api import Error as PlaywrightError
 from tests.chromium import Window, browser, window
 from tests.dashboard.asking import ask
-from tests.dashboard.scenes import Scene
+from tests.dashboard.scenes import GROUP, Scene
 from tests.names import unique
 from tests.operate.test_tuned import TUNED
 
@@ -397,6 +397,42 @@ def test_the_slider_goes_back_through_the_journal(page: Page, url: str) -> None:
     )
     until(page, f"{changes} < {everything}")
     assert "created" in page.evaluate("document.querySelector('.changes').textContent")
+
+
+CUTS = """window.cuts = 0;
+const fillRect = CanvasRenderingContext2D.prototype.fillRect;
+CanvasRenderingContext2D.prototype.fillRect = function (x, y, wide, high) {
+  cuts += wide === 3 && high > 3;
+  fillRect.call(this, x, y, wide, high);
+};"""
+"""Counts the red ends of bars as they are drawn."""
+
+
+def test_a_window_in_the_past_has_no_end_that_was_still_to_come(page: Page, port: int) -> None:
+    """Neither in red, where tenures were ended by force later, nor in words."""
+    past = ask(port, f"/api/v1/groups/{GROUP}/handovers?from_ms=0").json
+    cut = {past["ends"].index(it) for it in ("forced", "expired")}
+    first = min(it[5] for it in past["spans"] if it[7] in cut)
+    page.goto(f"http://127.0.0.1:{port}/groups/{GROUP}/handovers")
+    until(page, f"Boolean({FILLED['handovers']})")
+    page.evaluate(CUTS + "true")
+    until(page, "cuts > 0")
+    part = (first - 500 - past["first_ms"]) / (past["now_ms"] - past["first_ms"])
+    page.evaluate(
+        "part => { const s = document.querySelector('input[type=range]'); s.step = 'any';"
+        " s.value = 1000 * part; s.dispatchEvent(new Event('input')) }",
+        part,
+    )
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    page.evaluate("cuts = 0")
+    focus_by_tab(page, ".timeline")
+    described = set[str]()
+    for _ in past["resources"]:
+        press(page, "ArrowDown")
+        described.add(until(page, "document.querySelector('.details > p + p')?.parentNode.textContent"))
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert page.evaluate("cuts") == 0
+    assert not [it for it in described if "Then:" in it or "…" not in it]
 
 
 def test_what_happens_is_seen_without_loading_again(page: Page, url: str, churn: Churn, handle: Handler) -> None:

@@ -117,7 +117,7 @@ export class Timeline {
       if (span.state !== "held") this.hatch(pen, left, top, wide, height);
       if (span.state === "held" && wide > 60) this.label(pen, span, left, top, wide, height);
     }
-    if (span.end === "forced" || span.end === "abandoned" || span.end === "expired") {
+    if (span.to <= this.now && (span.end === "forced" || span.end === "abandoned" || span.end === "expired")) {
       pen.fillStyle = this.paint.bad;
       pen.fillRect(left + wide - 3, top, 3, height);
     }

@@ -220,8 +220,10 @@ class Page {
     if (!span) return this.details.replaceChildren(element("p", {}, title, " is not in the journal at that time."));
     const owner = span.owner ? ` ${who(this.past.owners.get(span.owner) ?? { id: span.owner })}` : "";
     const now = this.timeline.now;
-    const times = `${clock(span.from, true)} – ${span.to === null ? "now" : clock(span.to, true)} (${duration((span.to ?? now) - span.from)})`;
-    const ended = ENDS[span.end] ? ` Then: ${ENDS[span.end]}.` : "";
+    const isOver = span.to !== null && span.to <= now;
+    const until = isOver ? clock(span.to, true) : this.end === null ? "now" : "…";
+    const times = `${clock(span.from, true)} – ${until} (${duration((isOver ? span.to : now) - span.from)})`;
+    const ended = isOver && ENDS[span.end] ? ` Then: ${ENDS[span.end]}.` : "";
     this.details.replaceChildren(element("p", {}, title, `: ${STATES[span.state]}${owner}, ${times}${span.token && span.owner ? `, token ${span.token}` : ""}.`), element("p", {}, `${span.why}.${ended}`));
   }
 
