@@ -143,6 +143,68 @@ def test_what_passes_for_a_cancellation_in_blocking_work_is_a_failure(fail: Call
         stay_in_threads(failing_in_threads("work", fail))
 
 
+async def cancel_own_task(_: Any) -> None:
+    asyncio.get_running_loop().call_soon(asyncio.current_task().cancel)  # type: ignore[union-attr]
+    await anyio.sleep_forever()
+
+
+async def exit_on_loop(*_: Any) -> None:
+    raise GeneratorExit
+
+
+@pytest.mark.parametrize("fail", [cancel_own_task, exit_on_loop])
+@pytest.mark.parametrize("where", ["work", "on_assigned"])
+def test_code_that_ends_its_task_does_not_end_the_membership_silently(
+    where: str, fail: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A cancellation by the program is a failure, like any other exception."""
+    group = Group("g", ["r"], **options() | {where: fail})
+    with pytest.raises(UsageError):
+        asyncio.run(stay(group))
+    assert isinstance(group.failed, UsageError)
+    assert (group.health.state, group.health.live) == ("failed", False)
+    (line,) = said(caplog)
+    assert ("was cancelled by the program" if fail is cancel_own_task else "raised GeneratorExit") in line
+
+
+@pytest.mark.anyio
+async def test_on_failure_that_exits_has_failed(caplog: pytest.LogCaptureFixture) -> None:
+    """The message is dealt with, and the membership goes on."""
+    given, done = queue_options(), anyio.Event()
+
+    async def handle(_: Any) -> None:
+        if "on_failure failed" in caplog.text:
+            done.set()
+        else:
+            raise ValueError
+
+    group = ConsumerGroup("g", publish(given), handle, on_failure=exit_on_loop, **given)
+    async with group:
+        with anyio.fail_after(WITHIN_S):
+            await done.wait()
+    assert group.failed is None
+    assert "raised GeneratorExit" in caplog.text
+
+
+def test_the_end_of_the_event_loop_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """It cancels all tasks, also those of handlers, whose messages stay in the queue."""
+    given, begun = queue_options(), asyncio.Event()
+
+    async def handle(_: Any) -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    async def main() -> None:
+        group = ConsumerGroup("g", publish(given), handle, retries=0, on_error="dead_letter", **given)
+        await group.start()
+        await begun.wait()
+
+    asyncio.run(main())
+    broker = Broker(given["amqp_url"].removeprefix("memory://"))
+    assert broker.ready("orders-0") == [b"1"]
+    assert said(caplog) == []
+
+
 async def stay(group: Group) -> None:
     await group.start()
     with anyio.fail_after(WITHIN_S):

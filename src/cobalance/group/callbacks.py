@@ -10,7 +10,7 @@ import anyio
 
 from cobalance.group.clock import awake_ms
 from cobalance.group.stopping import Stoppable
-from cobalance.group.worker import is_async, outcome
+from cobalance.group.worker import is_async
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -110,4 +110,4 @@ class Callbacks:
             with self._tasks.contain():
                 call = await self._tasks.in_thread(lambda: listener(tenures), limited=limited)
         if inspect.isawaitable(call):
-            await outcome(block.call(call))
+            await block.call(call)

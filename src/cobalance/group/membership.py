@@ -29,8 +29,8 @@ from cobalance.group.stopping import Stopping
 from cobalance.group.tasks import OWN, Tasks
 from cobalance.group.tenure import Tenure
 from cobalance.group.tickets import Tickets
-from cobalance.group.worker import outcome
 from cobalance.member.events import Abandoned, CommitAsked, Drained, ResourcesDeclared, Sample, StopAsked
+from cobalance.threads.cancellation import asyncio_task
 from cobalance.threads.event_loop import Attendance
 from cobalance.threads.forks import Forkable
 from cobalance.threads.wakeup import Wakeup
@@ -112,6 +112,8 @@ class Membership(Forkable):
         self._commands: deque[Callable[[], None]] = deque()
         self._tickets = Tickets()
         self._cancelled_outside = False
+        self._dispatcher: asyncio.Task[Any] | None = None
+        self.tasks.loop_ends = self._are_all_cancelled
         self.failure: Problem | None = None
         self._declares = False
         self.was_member = False
@@ -232,6 +234,7 @@ class Membership(Forkable):
     # -- the event loop's side ---------------------------------------------------------------------------------------
 
     async def _dispatch(self) -> None:
+        self._dispatcher = asyncio_task()
         with self.tasks.service_scope() as ours:
             try:
                 while True:
@@ -252,7 +255,7 @@ class Membership(Forkable):
         try:
             await self._wakeup.wait()
         except asyncio.CancelledError:
-            task = asyncio.current_task()
+            task = asyncio_task()
             if ours.cancel_called or task is None or self.is_copy:
                 raise
             task.uncancel()
@@ -260,6 +263,10 @@ class Membership(Forkable):
                 self._cancelled_outside = True
                 log.warning("group %s: its tasks were cancelled, as at the end of an event loop: it leaves", self.name)
                 self.ask_leave()
+
+    def _are_all_cancelled(self) -> bool:
+        """Whether asyncio has cancelled every task. That of :meth:`_dispatch` may be about to notice."""
+        return self._cancelled_outside or (self._dispatcher is not None and self._dispatcher.cancelling() > 0)
 
     def abandon(self) -> None:
         """Ends the membership without finishing anything or telling the coordinator: others take over when the session
@@ -388,12 +395,12 @@ class Membership(Forkable):
         if worker is None:
             return None
         while tenure.active:  # repeated after a revocation that was cancelled in time
-            await outcome(worker.run())
+            await worker.run()
             await tenure.wait_unused()
         if tenure.scope.cancel_called or not it.begin_closing():
             return None
         await self.callbacks.revoked(tenure)
-        return await outcome(worker.finish())
+        return await worker.finish()
 
     def _conclude(self, it: Assignment) -> None:
         if it.tenure is not None:

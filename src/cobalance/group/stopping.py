@@ -8,19 +8,29 @@ so finally it is not cancelled any more, but closed where it waits, and never re
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import types
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
 
-from cobalance.threads.cancellation import is_cancelled
+from cobalance.errors import UsageError
+from cobalance.threads.cancellation import (
+    asyncio_task,
+    is_cancellation,
+    is_cancelled,
+    is_scope_cancelled,
+    loop_ends,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
+    from contextvars import Context
 
 T = TypeVar("T")
 
@@ -30,6 +40,14 @@ ROUNDS = 10
 """How many awaits in a row are cancelled: more than any cleanup has."""
 
 AGAIN_S = 1.0
+
+TASK_CANCELLED = (
+    "the group's task that runs the program's code was cancelled by the program: limit the time of that code with asyncio.timeout() or "
+    "max_processing_ms, cancel tenure.scope to give a resource up, and call leave() elsewhere to end the membership"
+)
+AWAITED_CANCELLED = (
+    "the program's code awaited something that was cancelled: catch asyncio.CancelledError where it awaits it"
+)
 
 OnUnstopped: TypeAlias = "Callable[[Sequence[Stoppable]], None]"
 """Called with what is still running after its cancellation."""
@@ -80,8 +98,33 @@ class Stoppable:
         """Awaits the program's code and returns its result, unless it is closed first.
 
         The context variables that it sets are its own.
+
+        Raises:
+            UsageError: the program cancelled its task, or let the cancellation of something it awaited escape, or raised
+                GeneratorExit. That is the code's own failure, and not the end of the task that called it.
         """
-        return await _closable(_coroutine(code), self)
+        task, seen = asyncio_task(), _Seen()
+        before = 0 if task is None else task.cancelling()
+        try:
+            result = await _closable(_coroutine(code), self, seen)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            if self._is_stopped(seen):
+                raise
+            was_cancelled = task is not None and task.cancelling() > before
+            await _take_back(task, before)
+            if is_cancellation(error):
+                raise UsageError(TASK_CANCELLED if was_cancelled else AWAITED_CANCELLED) from error
+            raise
+        if not self._is_stopped(seen) and await _take_back(task, before):
+            raise task_cancelled(asyncio.CancelledError())
+        return result
+
+    def _is_stopped(self, seen: _Seen) -> bool:
+        """Whether its task is cancelled by a scope around the code, or with all others at the end of the event loop."""
+        by_scope = self.scope.cancel_called or seen.by_scope or is_scope_cancelled()
+        return is_cancelled() and (asyncio_task() is None or by_scope or loop_ends.get()())
 
     async def stop(self, after_ms: float = 0, on_unstopped: OnUnstopped = _ignore) -> None:
         """Cancels it unless it ends within this time; returns when it has ended."""
@@ -148,14 +191,50 @@ class Stopping:
         )
 
 
+def task_cancelled(error: BaseException) -> UsageError:
+    """What to raise in place of the program's cancellation of one of the group's tasks."""
+    failure = UsageError(TASK_CANCELLED)
+    failure.__cause__ = error
+    return failure
+
+
+def is_escape(error: BaseException) -> bool:
+    """Whether a cancellation has escaped from the program's code, which is a failure of that."""
+    return isinstance(error, UsageError) and error.__cause__ is not None and is_cancellation(error.__cause__)
+
+
+class _Seen:
+    """What came into the code."""
+
+    by_scope = False
+    """Whether its last cancellation was a scope's. The scope may be shielded since."""
+
+    def note(self, error: BaseException) -> None:
+        if is_cancellation(error):
+            self.by_scope = is_scope_cancelled()
+
+
+async def _take_back(task: asyncio.Task[Any] | None, before: int) -> bool:
+    """Takes back the program's cancellations of this task; returns whether one was still to be raised."""
+    pending = False
+    if task is not None and task.cancelling() > before:
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            pending = True
+        while task.cancelling() > before:
+            task.uncancel()
+    return pending
+
+
 async def _coroutine(code: Awaitable[T]) -> T:
     return await code
 
 
 @types.coroutine
-def _closable(code: Coroutine[Any, Any, T], stoppable: Stoppable) -> Generator[Any, Any, T]:
+def _closable(code: Coroutine[Any, Any, T], stoppable: Stoppable, seen: _Seen) -> Generator[Any, Any, T]:
     """Passes values between the event loop and the code, until a cancellation that the code must not swallow."""
-    run = copy_context().run
+    run = partial(_run, copy_context())
     try:
         waits_for = run(code.send, None)
         while True:
@@ -167,6 +246,7 @@ def _closable(code: Coroutine[Any, Any, T], stoppable: Stoppable) -> Generator[A
                 run(code.close)
                 raise
             except BaseException as error:
+                seen.note(error)
                 if stoppable.forsaken:
                     run(_close, code)
                     yield from _own_cancellation(stoppable)
@@ -177,6 +257,13 @@ def _closable(code: Coroutine[Any, Any, T], stoppable: Stoppable) -> Generator[A
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+def _run(context: Context, step: Callable[..., Any], *args: object) -> Any:
+    try:
+        return context.run(step, *args)
+    except GeneratorExit as error:
+        raise UsageError("the program's code raised GeneratorExit: raise an Exception") from error
 
 
 def _own_cancellation(stoppable: Stoppable) -> Generator[None, None, None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
@@ -11,8 +10,9 @@ import anyio
 
 from cobalance.errors import GroupFailed, MembershipError, OutOfThreads, UsageError
 from cobalance.group.own_code import OwnCode, as_raised
+from cobalance.group.stopping import TASK_CANCELLED, is_escape, task_cancelled
 from cobalance.redact import raised_at
-from cobalance.threads.cancellation import is_cancellation
+from cobalance.threads.cancellation import is_cancellation, is_expected, loop_ends
 from cobalance.threads.event_loop import Trio, running_event_loop
 from cobalance.threads.log_lines import exc_info
 from cobalance.threads.worker_threads import WorkerThreads
@@ -52,6 +52,8 @@ class Tasks:
         self._services: list[anyio.CancelScope] = []
         self._over = False
         """Set when services have to end."""
+        self.loop_ends: Callable[[], bool] = lambda: False
+        """See :data:`cobalance.threads.cancellation.loop_ends`."""
         self._tasks: TaskGroup
 
     async def open(self) -> None:
@@ -66,10 +68,11 @@ class Tasks:
         self._running += 1  # trio may have closed the task group
 
     async def _run(self, call: Callable[..., Awaitable[None]], args: tuple[object, ...]) -> None:
+        loop_ends.set(self.loop_ends)
         try:
             await call(*args)
         except BaseException as error:
-            if not is_cancellation(error):
+            if not is_expected(error):
                 self.note_error(error, OWN)  # unless it is noted already, as the program's is where that is called
             raise
         finally:
@@ -122,7 +125,7 @@ class Tasks:
             try:
                 await call()
             except BaseException as error:
-                if not is_cancellation(error):
+                if not is_expected(error):
                     self.note_error(error)
                 raise
 
@@ -139,6 +142,8 @@ class Tasks:
     def note_error(self, error: BaseException, where: str = PROGRAM) -> None:
         """The first one counts, and is logged."""
         if self.first_error is None:
+            if is_cancellation(error) and not is_expected(error):
+                error, where = task_cancelled(error), PROGRAM
             self.first_error, self.failed_in = error, OWN if isinstance(error, OutOfThreads) else where
             if not isinstance(error, GroupFailed):  # it has been logged already
                 self._log_end(error)
@@ -156,6 +161,8 @@ class Tasks:
             how = f"in {self.failed_in} ends the membership"
             if isinstance(raised, OutOfThreads):
                 how, trace = f"{how}. {raised}", None
+            elif is_escape(raised):
+                how = f"{how}: {raised}"
             elif self.failed_in is OWN:
                 how += f" ({raised_at(raised)}): please report this"
             log.error("group %s: a %s %s", self._group, kind, how, exc_info=exc_info(trace))
@@ -173,8 +180,8 @@ class Tasks:
                 await self._wait_for_all()
             swallowed = await self._tasks.__aexit__(kind, error, trace)
             cancelled_by_a_task = swallowed and self._tasks.cancel_scope.cancel_called
-            if cancelled_by_a_task or (kind is None and isinstance(self.first_error, asyncio.CancelledError)):
-                return False, _task_cancelled(self._group)
+            if cancelled_by_a_task or (kind is None and self.first_error is not None):
+                return False, _first_of(self.failed, UsageError(TASK_CANCELLED))
             return swallowed, None
         except BaseExceptionGroup as group:
             first = _most_telling(group, error, self.first_error)
@@ -214,11 +221,4 @@ def _left_elsewhere(group: str) -> UsageError:
     return UsageError(
         f"the `async with` of group {group} was left in another task than it was entered in, as fixtures and exit stacks do: "
         f"await group.start() and group.stop() in its place, which any task may (the member has left all the same)"
-    )
-
-
-def _task_cancelled(group: str) -> UsageError:
-    return UsageError(
-        f"a task of group {group} was cancelled: in work or a callback, asyncio's current task is the group's; "
-        f"cancel tenure.scope to give a resource up, and call leave() elsewhere, or raise, to end the membership"
     )

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cobalance.errors import UsageError
 from cobalance.member.events import Abandoned, Drained
-from cobalance.threads.cancellation import is_cancellation, is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from cobalance.group.tenure import Tenure
     from cobalance.member.actions import AbortReason
-
-T = TypeVar("T")
 
 
 class Worker(Protocol):
@@ -105,23 +101,6 @@ class AsyncWork:
             raise UsageError(
                 "work is a plain function: make it async, or use BlockingGroup, which calls it in a thread of its own"
             )
-
-
-async def outcome(call: Awaitable[T]) -> T:
-    """Awaits a call of the program's code.
-
-    Raises:
-        UsageError: it let the cancellation of something it awaited escape. That is its own failure, and not the end of
-            the task that called it.
-    """
-    try:
-        return await call
-    except (asyncio.CancelledError, BaseExceptionGroup) as error:
-        if is_cancelled() or not is_cancellation(error):
-            raise
-        raise UsageError(
-            "the program's code awaited something that was cancelled: catch asyncio.CancelledError where it awaits it"
-        ) from error
 
 
 def is_async(function: object) -> bool:

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+loop_ends: ContextVar[Callable[[], bool]] = ContextVar("loop_ends", default=lambda: False)
+"""Says whether asyncio has cancelled all tasks, as it does at the end of an event loop. Set in each task of a group's."""
 
 
 def is_cancellation(error: BaseException) -> bool:
@@ -24,8 +35,27 @@ def is_failure(error: BaseException) -> bool:
 
 def is_cancelled() -> bool:
     """Whether asyncio is cancelling the current task. In trio, only one's own cancellation can come out of code."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # in trio
-        return True
+    task = asyncio_task()
     return task is None or bool(task.cancelling())
+
+
+def is_expected(error: BaseException) -> bool:
+    """Whether it is a cancellation by a scope, or by the end of the event loop, and not by the program, which may cancel
+    any of asyncio's tasks.
+    """
+    if isinstance(error, GeneratorExit) or asyncio_task() is None:
+        return is_cancellation(error)
+    return is_cancellation(error) and (is_scope_cancelled() or loop_ends.get()())
+
+
+def is_scope_cancelled() -> bool:
+    """Whether a scope cancels the current task."""
+    return anyio.current_effective_deadline() == -math.inf
+
+
+def asyncio_task() -> asyncio.Task[Any] | None:
+    """Returns the current task; None in trio."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None

@@ -90,6 +90,87 @@ async def test_a_cancelled_task_that_a_handler_awaits_is_a_failure_of_its_messag
     assert here.journal("abandoned") == []
 
 
+async def end_itself(how: str) -> None:
+    """Ends the current task, as a time limit of the program's own may."""
+    task = asyncio.current_task()
+    assert task is not None
+    if how == "by GeneratorExit":
+        raise GeneratorExit
+    if how == "later":
+        asyncio.get_running_loop().call_soon(task.cancel)
+        await anyio.sleep_forever()
+    task.cancel()
+    if how == "at once":
+        await anyio.sleep_forever()
+
+
+HOW_WORKED: dict[str, dict[str, Any]] = {
+    "in order": {},
+    "by key": {"order": "key", "key": lambda it: it.body},
+    "parked": {"retries": Retries(3, first_ms=1, mode="park")},
+    "batch": {"batch": Batch(3, within_ms=50)},
+}
+
+
+@pytest.mark.parametrize("how", ["at once", "later", "on returning", "by GeneratorExit"])
+@pytest.mark.parametrize("way", HOW_WORKED)
+async def test_a_handler_whose_task_the_program_cancels_has_failed(
+    here: Place, way: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It alone: the message is tried again, no other comes twice, and the membership goes on."""
+    begun, done, failed_once = list[str](), Seen(), anyio.Event()
+
+    async def handle(given: Any) -> None:
+        deliveries = given if way == "batch" else [given]
+        begun.extend(it.body.decode() for it in deliveries)
+        if begun[-1] == "1" and way == "by key":
+            await failed_once.wait()  # beside the one that fails
+        if "2" in begun[-len(deliveries) :] and not failed_once.is_set():
+            failed_once.set()
+            await end_itself(how)
+            return
+        for it in deliveries:
+            done.note(it)
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, *range(1, 7))
+        async with here.member(topic, handle, **{"retries": SOON} | HOW_WORKED[way]) as group:
+            await done.wait(6)
+            here.publish(topic, 7)
+            assert sorted(await done.wait(7)) == [*"1234567"]
+            assert (group.failed, group.health.live) == (None, True)
+        assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
+    assert sorted(begun) == sorted([*"1234567", *("123" if way == "batch" else "2")])
+    assert ("raised GeneratorExit" if how == "by GeneratorExit" else "was cancelled by the program") in caplog.text
+    assert here.journal("abandoned") == []
+
+
+@pytest.mark.parametrize("way", ["in order", "batch"])
+async def test_a_task_that_the_program_cancels_too_late_ends_the_membership(
+    here: Place, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The handler that it was meant for has returned. The log says why, and a probe sees that."""
+    tasks, seen = list[Any](), Seen()
+
+    async def handle(given: Any) -> None:
+        tasks.append(asyncio.current_task())
+        seen.note(given[0] if way == "batch" else given)
+
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 1)
+        group = here.member(topic, handle, **HOW_WORKED[way])
+        await group.start()
+        await seen.wait(1)
+        await until(lambda: bodies_in(here.amqp_url, topic.queue_names[0]) == [])
+        tasks[0].cancel()
+        await group.wait_left()
+        with pytest.raises(UsageError, match="was cancelled by the program"):
+            await group.stop()
+    assert isinstance(group.failed, UsageError)
+    assert (group.health.state, group.health.live) == ("failed", False)
+    assert "ends the membership: the group's task that runs the program's code was cancelled" in caplog.text
+
+
 @pytest.mark.both_loops
 async def test_what_fails_too_often_is_dead_lettered_and_the_next_goes_on(
     here: Place, wrap: Wrap, caplog: pytest.LogCaptureFixture

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from cobalance.errors import UsageError
 from cobalance.group.clock import monotonic_ms
+from cobalance.group.stopping import task_cancelled
 from cobalance.rabbitmq.consume.parcels import Parcel
 from cobalance.rabbitmq.consume.slot import Slot
 from cobalance.rabbitmq.consume.watch import Watch
 from cobalance.rabbitmq.model.retries import incomparable
 from cobalance.rabbitmq.partition.in_flight import Turn
 from cobalance.rabbitmq.partition.key_order import Key, KeyOrder, Keys
-from cobalance.threads.cancellation import is_cancellation, is_failure
+from cobalance.threads.cancellation import is_cancellation, is_expected, is_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
@@ -191,8 +192,10 @@ class ByKey:
         try:
             await self._serve(slot)
         except BaseException as error:
-            if is_cancellation(error) or isinstance(error, GeneratorExit):
+            if is_expected(error):
                 raise
+            if is_cancellation(error):
+                error = task_cancelled(error)
             self._error = error if self._error is None else self._error  # raised by the worker once no handler runs
         finally:
             slot.watch.idle()

@@ -18,7 +18,7 @@ import anyio
 import anyio.lowlevel
 
 from cobalance.group.stopping import OnUnstopped, Stoppable
-from cobalance.group.worker import is_async, outcome
+from cobalance.group.worker import is_async
 from cobalance.rabbitmq.partition.delivery import Delivery
 from cobalance.threads.log_lines import exc_info
 
@@ -112,7 +112,7 @@ class FailureReports:
     async def _call_each(self, parcel: Parcel, error: Exception, runs: Stoppable) -> None:
         try:
             for delivery in parcel.deliveries:
-                await outcome(self._call(delivery, error, runs))
+                await self._call(delivery, error, runs)
                 await anyio.lowlevel.checkpoint_if_cancelled()
         except Exception as failure:
             trace = failure if self._log_exceptions else None

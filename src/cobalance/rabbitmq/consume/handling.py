@@ -23,11 +23,11 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from cobalance.group.stopping import Stoppable
+from cobalance.errors import CobalanceError
+from cobalance.group.stopping import Stoppable, is_escape
 from cobalance.group.worker import is_async
 from cobalance.rabbitmq.consume.handlers import check_handler, refuse_result
 from cobalance.rabbitmq.consume.parcels import Parcel
-from cobalance.threads.cancellation import is_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -148,12 +148,8 @@ class Handling:
                 return self._policy.hung()
             if slot.watch.is_overdue:
                 self._policy.report_blocked(slot.parcels[0])
-        except asyncio.CancelledError as error:
-            if is_cancelled():
-                raise
-            return _cancelled_inside(error)
         except Exception as error:  # noqa: BLE001 -- whatever a handler raises is a failure of its message
-            return error
+            return CobalanceError(str(error)) if is_escape(error) else error  # which is worth another try
         self._finished(slot)
         return None
 
