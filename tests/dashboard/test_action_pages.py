@@ -129,6 +129,7 @@ def test_a_halted_partition_stands_out_on_the_timeline(notebook: Window, url: st
     page.goto(f"{url}/handovers")
     until(page, "/halted/.test(document.querySelector('.legend')?.textContent)")
     bad = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--bad').trim()")
+    assert f"{HALTED} was halted (ValueError)nobody works it" in page.inner_text(".changes").replace("\n", "")
     until(page, f"String(({PIXEL})({int(HALTED[-1])})) === '{','.join(str(it) for it in bytes.fromhex(bad[1:]))}'")
     assert notebook.complaints == []
 

@@ -74,6 +74,20 @@ def test_the_causes_and_what_followed(past: Handovers) -> None:
     assert found["web-6/4716 joined"] == (0, 0, 0)  # its moves are still to come
 
 
+def test_halts_and_pauses_happen_too() -> None:
+    """Not only what ends them: meanwhile nobody works the resource."""
+    scene = Scene(2, members=1)
+    (member,) = scene.group.members.values()
+    member.release("orders-000", reason="halted:ValueError")
+    for _ in range(3):
+        member.release("orders-001", reason="failed:ValueError")
+        scene.hear()
+        scene.pass_time(5_000)
+    found = [(it.what, it.kind) for it in past_of(scene).happenings]
+    assert ("orders-000 was halted (ValueError)", "halted") in found
+    assert ("orders-001 was given up again and again", "halted") in found
+
+
 def test_a_move_belongs_to_the_change_that_it_was_asked_for_by() -> None:
     """Though another member had joined before the holder released it."""
     scene = Scene(12, members=2)

@@ -18,7 +18,7 @@ from cobalance.journal import Gap, JournalFollower, with_gaps
 from cobalance.operate.member_past import MemberPast
 from cobalance.operate.moves import CAUSES, Account, Moves, is_same_list
 from cobalance.operate.timings import Timings
-from cobalance.operate.wording import Wording, ordered, resumed
+from cobalance.operate.wording import Wording, halted, ordered, resumed
 from cobalance.ownership import BEGINNINGS, CUT_SHORT, ENDINGS, Ownership, Standing
 
 if TYPE_CHECKING:
@@ -177,13 +177,14 @@ class Handovers:
                 found = Happening(id=entry.seq, seq=entry.seq, at_ms=entry.at_ms, kind=entry.kind, what=what)
                 self.happenings.append(found)
                 self._causes[entry.seq] = found
-        elif entry.by is not None:
-            self._note_order(entry)
+        elif entry.kind == "halted":
+            self._note_other(entry, f"{entry.resource} {halted(entry)}")
+        elif entry.by is not None:  # settings, or offsets, however many
+            self._note_other(entry, _capital(ordered(entry)))
 
-    def _note_order(self, entry: JournalEntry) -> None:
-        """What somebody changed after which nothing is assigned again: settings, or offsets, however many."""
+    def _note_other(self, entry: JournalEntry, what: str) -> None:
+        """What nothing is assigned again after."""
         last = self.happenings[-1] if self.happenings else None
-        what = _capital(ordered(entry))
         if last is not None and (last.kind, last.what) == (entry.kind, what) and entry.kind == "reset":
             last.seq = entry.seq
         else:
@@ -255,7 +256,7 @@ class Handovers:
             return f"It is asked back, {self._wording.asked_back(moves)}"
         told = {
             "cancelled": "It stays where it is after all",
-            "halted": "It was given up again and again" if entry.reason == "paused" else "It was halted",
+            "halted": f"It {halted(entry)}",
             "resumed": f"It {resumed(entry)}",
             "added": "It came onto the list",
         }

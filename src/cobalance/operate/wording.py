@@ -120,6 +120,14 @@ def resumed(entry: JournalEntry) -> str:
     return "was tried again after a pause" if entry.reason == TRIED_AGAIN else f"was resumed{said_by(entry)}"
 
 
+def halted(entry: JournalEntry) -> str:
+    """Why nobody works it, to be put behind a name."""
+    kind, _, error = entry.reason.partition(":")
+    if kind == "paused":
+        return "was given up again and again"
+    return f"was halted ({error})" if error else "was halted"
+
+
 def ordered(entry: JournalEntry) -> str:
     """What an administrator changed besides, and who that was."""
     if entry.kind == "reset":

@@ -263,6 +263,7 @@ class Page {
 
 function followed(it) {
   if (it.kind === "gap") return "what happened meanwhile is not known";
+  if (it.kind === "halted") return "nobody works it";
   if (!it.moves) return "nothing moved";
   const drain = it.longest_drain_ms ? `, longest drain ${duration(it.longest_drain_ms)}` : "";
   return `${plural(it.moves, "move")}${drain}${it.cut_short ? `, ${it.cut_short} cut short` : ""}`;
