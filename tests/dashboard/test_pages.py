@@ -349,6 +349,31 @@ def test_the_timeline_by_keys(page: Page, url: str) -> None:
     until(page, "document.querySelector('.moment').textContent === 'now'")
 
 
+WRITTEN = """window.written = new Set();
+const fillText = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+  written.add(text);
+  fillText.call(this, text, x, y);
+};"""
+"""Remembers the texts that are drawn."""
+
+
+def test_long_names_of_partitions_are_told_apart_on_a_phone(program: Browser) -> None:
+    """On the timeline they lose their beginnings, which are the same."""
+    churn = Churn("long", Broker(unique("dashboard")))
+    churn.join_resources([f"demo-88f31c-orders-{number}" for number in range(3)])
+    with (
+        GroupAdmin(transport=MemoryTransport(churn._store), amqp_url=churn.broker.url) as admin,
+        DashboardServer(admin, port=0) as server,
+        window(program, viewport={"width": 360, "height": 740}, is_mobile=True) as phone,
+    ):
+        phone.page.add_init_script(WRITTEN)
+        phone.page.goto(f"{server.url}groups/long/handovers")
+        for number in range(3):
+            until(phone.page, f"[...written].some(it => /^….*-{number}$/.test(it))")
+    churn.close()
+
+
 def test_a_story_that_has_ended_is_replayed(page: Page) -> None:
     """Up to its last change, rather than left red; where nobody tells a story, a button does it."""
     churn = Churn("story", Broker(unique("dashboard")))

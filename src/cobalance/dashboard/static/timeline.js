@@ -218,9 +218,10 @@ export class Timeline {
   }
 }
 
+// Without its beginning: names differ in their ends.
 function shortened(pen, text, width) {
   if (pen.measureText(text).width <= width) return text;
   let kept = text.length;
-  while (kept > 1 && pen.measureText(`${text.slice(0, kept)}…`).width > width) kept--;
-  return `${text.slice(0, kept)}…`;
+  while (kept > 1 && pen.measureText(`…${text.slice(-kept)}`).width > width) kept--;
+  return `…${text.slice(-kept)}`;
 }
