@@ -482,6 +482,14 @@ def test_a_handler_that_hangs_is_what_needs_attention(page: Page, url: str) -> N
     until(page, "document.querySelector('[aria-rowindex=\"1\"] > :nth-child(3)').textContent === '2'")
 
 
+def test_what_waits_for_what_is_unknown_without_rabbitmq(page: Page, port: int) -> None:
+    """Nothing says that nothing is left to do."""
+    page.goto(f"http://127.0.0.1:{port}/groups/{GROUP}")
+    waits = "[...document.querySelectorAll('.virtual .row:not([hidden]) > :nth-child(4)')].map(it => it.textContent)"
+    found = until(page, f"{waits}.some(it => it.includes('held by')) && {waits}")
+    assert {it.partition(": held")[0] for it in found if "held by" in it} == {"unknown"}
+
+
 def test_whoever_prefers_no_motion_has_none(page: Page, url: str) -> None:
     """A replay goes on in steps of a second."""
     page.emulate_media(reduced_motion="reduce")

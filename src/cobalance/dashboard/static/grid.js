@@ -103,7 +103,8 @@ export class Grid {
     const age = it.backlog.oldest_ms >= this.model.window ? `, with a message in flight for ${duration(it.backlog.oldest_ms)}` : "";
     if (it.verdict === "STALL") return `${owner}, which gets nothing done${age}`;
     if (age) return `${owner}${age}`;
-    return `nothing: ${it.state} by ${owner}`;
+    const isUnknown = it.verdict === null && it.backlog.lag === null;
+    return `${isUnknown ? "unknown" : "nothing"}: ${it.state} by ${owner}`;
   }
 
   async choose(index) {
