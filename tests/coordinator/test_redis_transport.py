@@ -159,7 +159,7 @@ def test_a_script_that_is_flushed_before_it_runs_is_loaded_once_more(
     monkeypatch.setattr(transport_module, "_exchange", exchange_and_flush)
     for count in (1, 2):
         admin.script_flush()
-        flushes = 3
+        flushes = 9
         assert transport.call(INCR, KEYS, []) == count
     admin.script_flush()
     flushes = 1_000

@@ -41,7 +41,7 @@ _SPLIT_BRAIN = (
     "less than another master takes to be appointed (Sentinel: down-after-milliseconds)"
 )
 
-_LOADS = 4
+_LOADS = 10
 """How often a call loads its script: a flush by another client may come before it runs."""
 
 _KEYS_A_SCAN = 1_000
