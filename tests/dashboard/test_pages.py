@@ -26,6 +26,7 @@ from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.memory.transport import MemoryTransport
 from cobalance.coordinator.transport import PartlyListed, Script
 from cobalance.dashboard.server import DashboardServer
+from cobalance.errors import Unreachable
 from cobalance.operate.tuned import store
 from cobalance.testing import Broker, Churn
 
@@ -558,6 +559,38 @@ def test_a_page_says_that_groups_may_be_missing(page: Page, churn: Churn, name: 
         show(page, server.url, name)
         assert page.inner_text(".notice") == "Groups may be missing, <b>since</b>"
         assert complaints_of_axe(page) == []
+        page.goto("about:blank")
+
+
+class Away(MemoryTransport):
+    """As of a Redis that can be away."""
+
+    is_away = False
+
+    def call(self, *request: Any) -> Any:
+        if self.is_away:
+            raise Unreachable("Redis is away")
+        return super().call(*request)
+
+
+def test_old_verdicts_are_dim_while_redis_is_away(page: Page, churn: Churn) -> None:
+    """Nobody takes a green badge for how it is now; it has its colour again as soon as there is news."""
+    transport = Away(churn._store)
+    tint = "document.querySelector('main .badge.OK, main .badge.STALL, main .badge.WARN')"
+    tint = f"{tint} && getComputedStyle({tint}).backgroundColor"
+    with (
+        GroupAdmin(transport=transport, amqp_url=churn.broker.url) as admin,
+        DashboardServer(admin, port=0) as server,
+    ):
+        show(page, server.url, "group")
+        coloured = until(page, tint)
+        assert coloured != "rgba(0, 0, 0, 0)"
+        transport.is_away = True
+        until(page, f"{tint} === 'rgba(0, 0, 0, 0)'")
+        assert page.inner_text("#live") != "live"
+        assert complaints_of_axe(page) == []
+        transport.is_away = False
+        until(page, f"{tint} !== 'rgba(0, 0, 0, 0)'")
         page.goto("about:blank")
 
 

@@ -7,7 +7,7 @@ const status = document.getElementById("live");
 
 export function tell(text, kind) {
   say(status, text);
-  status.dataset.kind = kind;
+  status.dataset.kind = document.body.dataset.live = kind;
 }
 
 export async function ask(url, options = {}) {
