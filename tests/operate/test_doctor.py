@@ -16,7 +16,7 @@ from tests.consumers import Place, channel, new_topic, until
 from tests.names import unique
 from tests.operate.described import group, member
 
-from cobalance import ConsumerGroup, Delivery, Group, GroupAdmin, Topic, servers
+from cobalance import ConsumerGroup, Delivery, Group, GroupAdmin, MemberSettings, Topic, servers
 from cobalance.description import Backlog
 from cobalance.errors import UsageError
 from cobalance.journal import JournalEntry
@@ -143,6 +143,23 @@ async def test_an_ill_group(redis_url: str, amqp_url: str) -> None:
     assert found[here.group, "partitions"].advice == (
         f"once the cause is removed: cobalance group resume {here.group} --all"
     )
+
+
+@pytest.mark.anyio
+async def test_messages_that_wait_for_a_member_that_is_gone(topic: Topic, redis_url: str, amqp_url: str) -> None:
+    """Its place is kept, so that the group looks stable."""
+    here, settings = Place(amqp_url, redis_url), MemberSettings(instance_id="pod-0")
+    with GroupAdmin(redis_url, amqp_url=amqp_url) as admin:
+        admin.configure(here.group, rejoin_grace_ms=60_000)
+        async with here.member(topic, lambda _: None, member=settings) as worker:
+            await worker.wait_held(*topic.queue_names)
+        here.publish(topic, 1)
+        found = by_check(await anyio.to_thread.run_sync(admin.examine, here.group))
+    here.close()
+    members, work = found[here.group, "members"], found[here.group, "work"]
+    assert (members.level, members.message) == ("warning", "Stable, 0 members, and 1 gone")
+    there_are = f"there are messages in {topic.queue_names[0]}, kept for members that are gone"
+    assert (work.level, work.message) == ("warning", there_are)
 
 
 def test_a_user_who_lacks_a_permission(private_redis: servers.OwnRedis) -> None:
