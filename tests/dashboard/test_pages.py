@@ -491,6 +491,15 @@ def test_what_waits_for_what_is_unknown_without_rabbitmq(page: Page, port: int) 
     assert {it.partition(": held")[0] for it in found if "held by" in it} == {"unknown"}
 
 
+def test_a_state_of_unknown_age_is_not_just_begun(page: Page, port: int) -> None:
+    """The end of a place that is kept may have been put off."""
+    page.goto(f"http://127.0.0.1:{port}/groups/{GROUP}")
+    row = {"age_ms": None, "deadline_in_ms": None, "tried_in_ms": None}
+    dated = "async (row) => (await import('/static/model.js')).Model.prototype.dated(row, 1000)"
+    assert page.evaluate(dated, row)["since"] is None
+    assert page.evaluate(dated, {**row, "age_ms": 400})["since"] == 600
+
+
 def test_whoever_prefers_no_motion_has_none(page: Page, url: str) -> None:
     """A replay goes on in steps of a second."""
     page.emulate_media(reduced_motion="reduce")

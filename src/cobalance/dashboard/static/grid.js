@@ -94,7 +94,7 @@ export class Grid {
   waiting(it) {
     const now = this.model.now();
     const owner = it.owner ? who(this.model.members.get(it.owner) ?? { id: it.owner }) : null;
-    const since = duration(now - it.since);
+    const since = duration(it.since === null ? null : now - it.since);
     if (it.state === "pending") return `${owner} to finish, ${since}${it.deadline === null ? "" : `; by force in ${duration(it.deadline - now)}`}`;
     if (it.state === "granted") return `${owner} to confirm it, ${since}`;
     if (it.state === "graced") return `${owner} to come back, ${since}`;

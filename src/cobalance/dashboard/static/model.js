@@ -29,7 +29,7 @@ export class Model {
 
   dated(it, at) {
     const after = (ms) => (ms === null ? null : at + ms);
-    return { ...it, since: at - it.age_ms, deadline: after(it.deadline_in_ms), tried: after(it.tried_in_ms) };
+    return { ...it, since: it.age_ms === null ? null : at - it.age_ms, deadline: after(it.deadline_in_ms), tried: after(it.tried_in_ms) };
   }
 
   // Group time, as far as this browser knows.
