@@ -615,7 +615,7 @@ async def test_a_key_that_cannot_be_hashed_or_compared_fails_its_message(
         if seen.note(delivery) == "a1":
             await both_came.wait()
 
-    def note(delivery: Delivery, error: Exception) -> None:
+    async def note(delivery: Delivery, error: Exception) -> None:
         assert re.match(words, str(error))
         failed.note(delivery)
 
