@@ -214,10 +214,10 @@ def test_a_new_layout_waits_for_an_old_one_without_a_leader(
 
 
 def test_a_stream_that_has_just_been_written_to_is_not_deleted(amqp_url: str) -> None:
-    """RabbitMQ's count of it is up to five seconds old."""
+    """RabbitMQ's count of it is up to five seconds old: mostly it cannot tell yet, and sometimes it just has counted."""
     with new_topic(amqp_url, 1, "stream") as topic:
         put_in(amqp_url, topic.queue_names[0])
-        with pytest.raises(TopicInUse, match="messages or consumers"):
+        with pytest.raises(TopicInUse, match="messages or consumers|still has 1 message"):
             delete_topic(amqp_url, topic.name)
 
 
