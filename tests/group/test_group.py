@@ -56,7 +56,7 @@ WITHIN_S = 60.0
 _count = itertools.count()
 
 
-@pytest.fixture(params=["asyncio", "trio"])
+@pytest.fixture(params=["asyncio", pytest.param("trio", marks=pytest.mark.thorough)])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -217,7 +217,7 @@ def test_a_stream_that_has_just_been_written_to_is_not_deleted(amqp_url: str) ->
     """RabbitMQ's count of it is up to five seconds old: mostly it cannot tell yet, and sometimes it just has counted."""
     with new_topic(amqp_url, 1, "stream") as topic:
         put_in(amqp_url, topic.queue_names[0])
-        with pytest.raises(TopicInUse, match="messages or consumers|still has 1 message"):
+        with pytest.raises(TopicInUse, match=r"messages or consumers|still has 1 message"):
             delete_topic(amqp_url, topic.name)
 
 
