@@ -117,7 +117,8 @@ class Stoppable:
             if is_cancellation(error):
                 raise UsageError(TASK_CANCELLED if was_cancelled else AWAITED_CANCELLED) from error
             raise
-        if not self._is_stopped(seen) and await _take_back(task, before):
+        was_cancelled = task is not None and task.cancelling() > before
+        if was_cancelled and not self._is_stopped(seen) and await _take_back(task, before):
             raise task_cancelled(asyncio.CancelledError())
         return result
 
