@@ -166,14 +166,14 @@ def _target(given: Given) -> Any:
 
 
 def _moved(step: StreamReset, row: ResourceDescription | None) -> str:
-    lines = f"{step.stream}: the next message to be read would be {step.next}"
+    start = f"{step.stream}: the next message to be read would be {step.next}"
     if row is None or row.committed is None:
-        return f"{lines}; it has no committed offset now."
+        return f"{start}; it has no committed offset now."
     now = row.committed + 1
     if step.next == now:
-        return f"{lines}, as it is now."
+        return f"{start}, as it is now."
     what = f"up to {step.next - now} are skipped" if step.next > now else f"up to {now - step.next} are handled again"
-    return f"{lines} instead of {now}: {what}."
+    return f"{start} instead of {now}: {what}."
 
 
 PLANS: Mapping[str, Callable[[GroupAdmin, str, Given], Plan]] = {

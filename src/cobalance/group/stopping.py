@@ -112,13 +112,12 @@ class Stoppable:
         except BaseException as error:
             if self._is_stopped(seen):
                 raise
-            was_cancelled = task is not None and task.cancelling() > before
+            was_cancelled = _is_cancelled_since(task, before)
             await _take_back(task, before)
             if is_cancellation(error):
                 raise UsageError(TASK_CANCELLED if was_cancelled else AWAITED_CANCELLED) from error
             raise
-        was_cancelled = task is not None and task.cancelling() > before
-        if was_cancelled and not self._is_stopped(seen) and await _take_back(task, before):
+        if _is_cancelled_since(task, before) and not self._is_stopped(seen) and await _take_back(task, before):
             raise task_cancelled(asyncio.CancelledError())
         return result
 
@@ -218,14 +217,19 @@ class _Seen:
 async def _take_back(task: asyncio.Task[Any] | None, before: int) -> bool:
     """Takes back the program's cancellations of this task; returns whether one was still to be raised."""
     pending = False
-    if task is not None and task.cancelling() > before:
+    if task is not None and _is_cancelled_since(task, before):
         try:
             await asyncio.sleep(0)
         except asyncio.CancelledError:
             pending = True
-        while task.cancelling() > before:
+        while _is_cancelled_since(task, before):
             task.uncancel()
     return pending
+
+
+def _is_cancelled_since(task: asyncio.Task[Any] | None, before: int) -> bool:
+    """Whether its cancellations were `before`, and are more now."""
+    return task is not None and task.cancelling() > before
 
 
 async def _coroutine(code: Awaitable[T]) -> T:

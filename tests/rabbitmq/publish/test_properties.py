@@ -1,6 +1,5 @@
 """Keys, bodies, headers and properties of what is published: what AMQP holds, and what it cannot."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -11,17 +10,7 @@ from tests.consumers import new_topic
 from tests.rabbitmq.publish.test_publisher import WAIT_S, broker, get, stored
 
 from cobalance.errors import UsageError
-from cobalance.rabbitmq import AsyncPublisher, Publisher, Topic, create_topic, delete_topic
-
-
-@pytest.fixture
-def topic(amqp_url: str) -> Iterator[Topic]:
-    """A topic for one test."""
-    made = Topic("publisher.orders", 4)
-    create_topic(amqp_url, made)
-    yield made
-    delete_topic(amqp_url, made.name, force=True)
-
+from cobalance.rabbitmq import AsyncPublisher, Publisher, Topic
 
 UNFIT: dict[str, tuple[Any, Any]] = {
     "a header that is an object": (b"x", {"bad": object()}),

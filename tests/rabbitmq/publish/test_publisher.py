@@ -32,15 +32,6 @@ from cobalance.rabbitmq.wire.connection import BrokerConnection
 WAIT_S = 60
 
 
-@pytest.fixture
-def topic(amqp_url: str) -> Iterator[Topic]:
-    """A topic for one test."""
-    made = Topic("publisher.orders", 4)
-    create_topic(amqp_url, made)
-    yield made
-    delete_topic(amqp_url, made.name, force=True)
-
-
 @contextmanager
 def broker(url: str) -> Iterator[BlockingChannel]:
     """A plain pika channel."""

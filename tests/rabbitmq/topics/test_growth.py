@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -54,13 +54,6 @@ from cobalance.rabbitmq.topics.own_queues import own_numbers
 from cobalance.servers import OwnRabbitMQ, RabbitMQServer
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def topic(amqp_url: str) -> Iterator[Topic]:
-    """A topic with two partitions."""
-    with new_topic(amqp_url, 2) as it:
-        yield it
 
 
 # -- at the broker -----------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from itertools import count
 
@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 import pytest
 from pika.exceptions import UnroutableError
-from tests.consumers import WITHIN_S, Place, Seen, channel, new_topic, until
+from tests.consumers import WITHIN_S, Place, Seen, channel, until
 from tests.names import unique
 from tests.rabbitmq.topics.dying import dying
 
@@ -28,13 +28,6 @@ from cobalance.rabbitmq import (
 )
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.topics.broker import ready_messages
-
-
-@pytest.fixture
-def topic(amqp_url: str) -> Iterator[Topic]:
-    """A topic with two partitions."""
-    with new_topic(amqp_url, 2) as it:
-        yield it
 
 
 def held(url: str, topic: Topic) -> int:

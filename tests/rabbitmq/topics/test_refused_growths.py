@@ -40,13 +40,6 @@ from cobalance.servers import OwnRabbitMQ, RabbitMQServer
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def topic(amqp_url: str) -> Iterator[Topic]:
-    """A topic with two partitions."""
-    with new_topic(amqp_url, 2) as it:
-        yield it
-
-
 @contextmanager
 def new_vhost(server: OwnRabbitMQ, *, max_queues: int) -> Iterator[str]:
     """The URL of a virtual host that takes so many queues."""

@@ -443,7 +443,7 @@ class Homes:
             return None
         match partition_named(letter.queue):
             case self._newest.name, number:
-                return f"{self._newest.prefix}-{number}"
+                return self._newest.queue_name(number)
         died_there = letter.queue == last_death(properties.headers or {}, self._newest.name).get("queue")
         return letter.queue if died_there or self._leads_here(letter.queue) else None
 

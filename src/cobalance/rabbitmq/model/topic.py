@@ -152,7 +152,11 @@ class Topic:
     @property
     def queue_names(self) -> tuple[str, ...]:
         """The names of the partition queues, by partition number."""
-        return tuple(f"{self.prefix}-{partition}" for partition in range(self.partitions))
+        return tuple(map(self.queue_name, range(self.partitions)))
+
+    def queue_name(self, partition: int) -> str:
+        """Returns the name of a partition's queue."""
+        return f"{self.prefix}-{partition}"
 
     @property
     def dead_letter_queue(self) -> Queue | None:

@@ -505,7 +505,7 @@ class ConfirmChannel:
             if returned is None or nacked:
                 self._returned_messages.taken(message)
                 if self._has_sets and not nacked:
-                    lane.taken.append((f"{self.topic.prefix}-{message.partition}", message))
+                    lane.taken.append((self.topic.queue_name(message.partition), message))
                 else:
                     self._settle(message, unconfirmed(message, NACKED) if nacked else None)
             elif why := self._returned_messages.reason(message, returned):

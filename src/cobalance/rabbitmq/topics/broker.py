@@ -234,7 +234,7 @@ def _count(admin: Admin, layout: Topic, *, restores: bool = False) -> int:
     own = set(found)  # others may have such a name by chance
     missing = next((it for it in range(size or MAX_PARTITIONS) if it not in own), None)
     if size is None or not (missing is None or restores):
-        raise _incomplete(admin, layout, size, f"{layout.prefix}-{missing or 0}")
+        raise _incomplete(admin, layout, size, layout.queue_name(missing or 0))
     return size
 
 

@@ -261,7 +261,7 @@ def prune_topic(url: str, name: str, *, management_url: str | None = None) -> di
 def _take_down(admin: Admin, layout: Topic, held: Mapping[str, int]) -> Iterator[tuple[str, bool]]:
     gone = True
     for number in reversed(own_numbers(admin, layout)):
-        queue = f"{layout.prefix}-{number}"
+        queue = layout.queue_name(number)
         gone = gone and not held.get(queue) and admin.delete_unused(queue)
         yield queue, gone
 

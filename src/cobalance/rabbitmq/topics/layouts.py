@@ -160,7 +160,7 @@ class LayoutSource:
             layout = attrs.evolve(topic, layout=number)
             names = self._old_names.pop(number, None)
             if names is None:
-                names = [f"{layout.prefix}-{partition}" for partition in own_numbers(admin, layout)]
+                names = [layout.queue_name(partition) for partition in own_numbers(admin, layout)]
             states = {name: admin.state(name) for name in names}
             found.append({name: state for name, state in states.items() if state is not None})
             if None not in states.values():  # otherwise some were deleted: they are counted again

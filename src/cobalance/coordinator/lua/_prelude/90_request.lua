@@ -1,9 +1,10 @@
 -- Who calls, whether we may answer, and the answer.
 --
 -- ARGV of every verb: 1 server identity (as the caller's connection learnt it; with ! in front, as it was read for this very
--- call; then / and the number of the database, unless that is 0), 2 protocol, 3 member, 4 request (an administrator, member "-", says instead until when somebody waits for the answer; 0 is
--- for ever), 5 highest incarnation the caller's process has heard of, 6 highest version it has seen, 7 cursor (how far the member has
--- heard its changes), 8 sum of the tokens it holds by then ("" not said); the verb's own arguments follow.
+-- call; then / and the number of the database, unless that is 0), 2 protocol, 3 member, 4 request (an administrator, member "-",
+-- says instead until when somebody waits for the answer; 0 is for ever), 5 highest incarnation the caller's process has heard of,
+-- 6 highest version it has seen, 7 cursor (how far the member has heard its changes), 8 sum of the tokens it holds by then ("" not
+-- said); the verb's own arguments follow.
 local PROTOCOL = '2'
 local CALLER, REQUEST = ARGV[3], tonumber(ARGV[4])
 local KNOWN, SEEN, CURSOR = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])

@@ -1,0 +1,17 @@
+"""A topic to grow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.consumers import new_topic
+
+from cobalance.rabbitmq import Topic
+
+
+@pytest.fixture
+def topic(amqp_url: str) -> Iterator[Topic]:
+    """A topic with two partitions."""
+    with new_topic(amqp_url, 2) as it:
+        yield it
