@@ -6,14 +6,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import attrs
+import axe_core_python
 from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Error as PlaywrightError
 
 from cobalance.servers import ServerUnavailable, apt
+
+Theme = Literal["light", "dark"]
+
+WITHIN_S = 60.0
 
 VARIABLE = "COBALANCE_CHROMIUM"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -89,3 +97,40 @@ def window(browser: Browser, **options: Any) -> Iterator[Window]:
         yield found
     finally:
         context.close()
+
+
+def until(page: Page, expression: str) -> Any:
+    """Waits until an expression is true in the page, whichever that is by then, and returns its value."""
+    give_up_at = time.monotonic() + WITHIN_S
+    while True:
+        try:
+            if found := page.evaluate(expression):
+                return found
+            page.evaluate("new Promise(done => setTimeout(done, 20))")  # to wait for frames would ask for them
+        except PlaywrightError as error:
+            if "navigation" not in str(error):
+                raise
+        assert time.monotonic() < give_up_at, f"never true: {expression}; {page.inner_text('body')}"
+
+
+def press(page: Page, *keys: str) -> None:
+    for key in keys:
+        page.keyboard.press(key)
+
+
+def focus_by_tab(page: Page, selector: str) -> None:
+    """Presses Tab until an element has the focus."""
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate(f"document.activeElement.matches({selector!r})"):
+            return
+    raise AssertionError(f"Tab never reaches {selector}")
+
+
+def complaints_of_axe(page: Page) -> Any:
+    """What axe-core finds against WCAG 2.1 AA: contrast, names of controls, roles."""
+    page.evaluate((Path(axe_core_python.__file__).parent / "axe.min.js").read_text() + "; true")
+    return page.evaluate(
+        "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']}).then(it => it.violations.map("
+        "v => [v.id, v.nodes.map(n => n.html.slice(0, 200) + ' ' + n.failureSummary)]))"
+    )

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page
-from tests.chromium import Window, browser, window
+from tests.chromium import Theme, Window, browser, complaints_of_axe, focus_by_tab, press, until, window
 from tests.dashboard.scenes import GROUP, Scene, churned
-from tests.dashboard.test_pages import Theme, complaints_of_axe, focus_by_tab, press, until
 
 from cobalance import GroupAdmin
 from cobalance.dashboard.server import DashboardServer
