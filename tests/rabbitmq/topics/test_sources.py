@@ -513,6 +513,25 @@ def test_a_pattern_that_is_none_is_refused() -> None:
         MatchingQueues("(")
 
 
+async def test_the_least_patience_without_rabbitmq_does_not_end_while_it_is_there(
+    here: Place, hashing_rabbitmq: servers.OwnRabbitMQ
+) -> None:
+    """A queue that is found later is read, and worked, by its first holder."""
+    prefix, seen = unique("patience"), Seen()
+    options: dict[str, Any] = {
+        "refresh_ms": 100,
+        "management_url": hashing_rabbitmq.management_url,
+        "unconnected_ms": 1,
+    }
+    with channel(here.amqp_url) as it:
+        async with here.member(MatchingQueues(f"{prefix}-.*"), handler_of(seen), **options):
+            it.queue_declare(f"{prefix}-0", durable=True)
+            here.publish(f"{prefix}-0", "found")
+            assert await seen.wait(1) == ["found"]
+            assert not here.journal("abandoned")
+        it.queue_delete(f"{prefix}-0")
+
+
 async def test_who_has_no_rabbitmq_gives_up_a_queue_that_it_has_never_read(
     here: Place, hashing_rabbitmq: servers.OwnRabbitMQ
 ) -> None:

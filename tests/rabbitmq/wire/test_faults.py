@@ -167,6 +167,17 @@ async def test_who_has_no_rabbitmq_for_too_long_gives_its_partitions_to_who_has(
             await eventually(lambda: first.partitions.connection.is_open)
 
 
+async def test_the_least_patience_without_rabbitmq_does_not_end_while_it_is_there(
+    amqp_url: str, redis_url: str
+) -> None:
+    """A member that is granted a partition waits a tenth of it, which is not nothing."""
+    here = Received()
+    with a_topic(amqp_url, partitions=1) as topic:
+        publish(amqp_url, topic, *BEFORE)
+        async with consuming(create_group(redis_url), topic, amqp_url, redis_url, here, unconnected_ms=1):
+            await here.wait(*BEFORE)
+
+
 async def test_while_nobody_has_rabbitmq_partitions_rest(
     amqp_url: str, redis_url: str, amqp: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,11 @@ counts against the partition: while nobody has RabbitMQ, it waits in growing pau
 """
 
 
+def granted_patience_ms(unconnected_ms: int) -> int:
+    """How long that is: never nothing, which would be over even while RabbitMQ is there."""
+    return max(1, unconnected_ms // GRANTED_UNCONNECTED)
+
+
 def log_unconnected(group: str, queue: str, patience_ms: int) -> None:
     log.warning(
         "group %s: not connected to RabbitMQ for %s ms; giving up %s, so that a connected member can take it",

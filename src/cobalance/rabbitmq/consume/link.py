@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cobalance.errors import CobalanceError
-from cobalance.rabbitmq.consume.channel_loss import GRANTED_UNCONNECTED, STILL_UNCONNECTED
+from cobalance.rabbitmq.consume.channel_loss import STILL_UNCONNECTED, granted_patience_ms
 from cobalance.rabbitmq.consume.crash_detection import CrashDetection, is_possible
 from cobalance.rabbitmq.consume.one_broker import BrokerPlace
 from cobalance.rabbitmq.partition.replies import Replies
@@ -106,7 +106,7 @@ class Link:
         await tasks.run_service(self.reconnection.run)
         if self.crashes is not None:
             self.crashes.connected()
-        if self._unconnected_ms and self.reconnection.away_ms >= self._unconnected_ms // GRANTED_UNCONNECTED:
+        if self._unconnected_ms and self.reconnection.away_ms >= granted_patience_ms(self._unconnected_ms):
             await tasks.run_service(self.try_again)
 
     async def try_again(self) -> None:

@@ -20,10 +20,10 @@ from cobalance.coordinator.in_flight import InFlight
 from cobalance.errors import CobalanceError, QueueMismatch, QueueMissing, ServerError, UsageError, sentence
 from cobalance.member.events import Abandoned, Drained, GuardChanged
 from cobalance.rabbitmq.consume.channel_loss import (
-    GRANTED_UNCONNECTED,
     STILL_UNCONNECTED,
     UNCONNECTED,
     ChannelLosses,
+    granted_patience_ms,
     halted,
     log_unconnected,
 )
@@ -201,7 +201,7 @@ class PartitionWorker:
         """
         patience_ms, why = self.partitions.unconnected_ms, UNCONNECTED
         if patience_ms is not None and not self._subscribed:
-            patience_ms, why = patience_ms // GRANTED_UNCONNECTED, STILL_UNCONNECTED
+            patience_ms, why = granted_patience_ms(patience_ms), STILL_UNCONNECTED
         while True:
             with anyio.move_on_after(None if patience_ms is None else patience_ms / 1000) as self._waiting:
                 await self.partitions.link.wait_connected()

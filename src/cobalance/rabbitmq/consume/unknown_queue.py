@@ -12,8 +12,8 @@ from cobalance.group.clock import monotonic_ms
 from cobalance.member.events import Abandoned, Drained
 from cobalance.rabbitmq.consume.channel_loss import (
     BACKOFF_MS,
-    GRANTED_UNCONNECTED,
     STILL_UNCONNECTED,
+    granted_patience_ms,
     halted,
     log_unconnected,
 )
@@ -90,9 +90,9 @@ class UnknownQueueWorker:
         if self._partitions.connection.is_open:
             self._connected_at = now
         patience_ms = self._partitions.unconnected_ms
-        if patience_ms is None or now - self._connected_at < patience_ms // GRANTED_UNCONNECTED:
+        if patience_ms is None or now - self._connected_at < granted_patience_ms(patience_ms):
             return False
-        log_unconnected(self._group, self._tenure.resource, patience_ms // GRANTED_UNCONNECTED)
+        log_unconnected(self._group, self._tenure.resource, granted_patience_ms(patience_ms))
         self._given_up = STILL_UNCONNECTED
         self._tenure.ask_back()
         return True
