@@ -296,6 +296,17 @@ def test_an_unguarded_queue(broker: Broker, group: str) -> None:
         channel.start_consuming()
 
 
+@pytest.mark.parametrize("require_guard", [True, False])
+def test_a_stream(broker: Broker, group: str, *, require_guard: bool) -> None:
+    """Nobody would know where its next holder goes on: RabbitMQ shows a consumer what is published from then on."""
+    names = broker.declare(1, **{"x-queue-type": "stream"})
+    with connect(broker, group, require_guard=require_guard) as connection:
+        channel = consume(connection, names, lambda *_: None)
+        connection.call_later(0, channel.stop_consuming)
+        with pytest.raises(Unguarded, match="is a stream"):
+            channel.start_consuming()
+
+
 def test_a_queue_that_was_declared_anew(broker: Broker, group: str) -> None:
     """It is consumed as it is now."""
     (name,) = broker.declare(1)

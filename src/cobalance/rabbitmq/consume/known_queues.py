@@ -44,7 +44,8 @@ class QueueRules:
                 "it would be deleted with its messages whenever nobody works it for as long, as during a pause after failures"
             )
         check_limit(queue)
-        if self.require_guard and queue.guard is Guard.NONE and not self.reads_as_stream(queue):
+        is_open = queue.kind == "stream" or (self.require_guard and queue.guard is Guard.NONE)
+        if is_open and not self.reads_as_stream(queue):
             raise unguarded(queue)
         if self.parks and self.reads_as_stream(queue):
             raise UsageError(f"{queue.name!r} is a stream, which has one offset: its messages are tried again in place")

@@ -252,7 +252,8 @@ def unguarded(queue: Queue) -> Unguarded:
         f"Queue {queue.name!r} is a {queue.kind} queue that RabbitMQ would serve to several consumers at a time: it ignores exclusive "
         "consumers on them. Declare it with x-single-active-consumer, or use a classic queue."
         if queue.kind != "stream"
-        else f"Queue {queue.name!r} is a stream, which RabbitMQ serves to any number of consumers."
+        else f"Queue {queue.name!r} is a stream, which RabbitMQ serves to any number of consumers, each from its end on: consume it with "
+        "a ConsumerGroup."
     )
 
 
