@@ -62,6 +62,14 @@ def redact(text: str, most: int = MOST) -> str:
     return f"{_encodable(beginning)}… (characters left out: {len(text) - most})"
 
 
+def has_stray_at(url: str) -> bool:
+    """Whether an "@" comes after the user and the hosts of a URL: then a "/", "?" or "#" of a password was probably not
+    percent-encoded, and parts of the password would be taken for a host, a path or an option, and shown.
+    """
+    _, *rest = re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)
+    return "@" in "".join(rest)
+
+
 def printable(text: str | bytes) -> str:
     """Returns what others wrote as one line for a terminal, a log or a report. What is not UTF-8, a line break, and what
     would steer a terminal are shown with a backslash.

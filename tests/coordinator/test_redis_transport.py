@@ -642,10 +642,11 @@ def test_a_database_that_does_not_exist(private_redis: servers.OwnRedis) -> None
 
 
 def test_unknown_options_of_the_url() -> None:
-    """The unknown option is named."""
-    with pytest.raises(errors.UsageError, match="unknown option 'colour'") as caught:
+    """It is not named, since it may be a part of a password."""
+    with pytest.raises(errors.UsageError, match="unknown option") as caught:
         open_transport(f"redis://:{SECRET}@h?colour={SECRET}")
     assert SECRET not in str(caught.value)
+    assert "colour" not in str(caught.value)
     assert caught.value.__context__ is None
 
 

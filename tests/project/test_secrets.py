@@ -17,13 +17,15 @@ from tests.names import unique
 from tests.redis_user import PASSWORD, as_published_user, published_user
 
 from cobalance import BlockingGroup, ConsumerGroup, Delivery, Group, GroupSettings, Publisher, Topic, servers
+from cobalance.admin import GroupAdmin
 from cobalance.cli.app import run
 from cobalance.cli.exits import FAILED
 from cobalance.coordinator.open import open_transport
 from cobalance.errors import CobalanceError
 from cobalance.rabbitmq import list_topics
+from cobalance.rabbitmq.wire.address import place
 from cobalance.rabbitmq.wire.connection import BrokerConnection
-from cobalance.redact import redact
+from cobalance.redact import has_stray_at, redact
 from cobalance.servers.ports import free_port
 from cobalance.threads import log_lines
 
@@ -178,6 +180,89 @@ def test_commands_do_not_print_it(option: str, url: str, command: tuple[str, ...
     )
     assert outcome.code != 0
     assert hidden(outcome.out, outcome.err)
+
+
+AS_TYPED = [  # by people who do not percent-encode
+    *("{s}", "{s}@x", "x@{s}", "7?{s}==", "{s}?x", "7?a=1&{s}=2", "7/{s}", "{s}/7", "7#{s}", "{s}#7", "x:{s}"),
+    *("x&{s}==", "x%zz{s}", "x[{s}", "]{s}", "x,{s}", "7;{s}", "'{s}", "x {s}", "x\\{s}", "7/x?{s}=1", "7?x/{s}"),
+    *("//{s}", "7?db=1&{s}", "\udc80{s}"),
+]
+PLACES = [
+    "redis://:{p}@127.0.0.1:1",
+    "redis://{p}@127.0.0.1:1",
+    "rediss://u:{p}@127.0.0.1:1/0",
+    "redis://u:{p}@[::1]:1?db=1",
+    "redis://127.0.0.1:1/0?password={p}",
+    "redis://127.0.0.1:1?username=u&password={p}&db=1",
+    "redis://u:x@127.0.0.1:1?{p}=1",
+    "unix://u:{p}@/nowhere/redis.sock",
+    "unix://{p}@/nowhere/redis.sock",
+    "unix:///nowhere/redis.sock?password={p}",
+    "redis+sentinel://u:{p}@127.0.0.1:1,127.0.0.1:2/m",
+    "redis+sentinel://127.0.0.1:1/m?sentinel_password={p}",
+    "redis+cluster://u:{p}@127.0.0.1:1,127.0.0.1:2",
+    "redis+cluster://127.0.0.1:1?password={p}",
+    "amqp://u:{p}@127.0.0.1:1",
+    "amqp://{p}@127.0.0.1:1/%2F",
+    "amqps://u:{p}@127.0.0.1:1,127.0.0.1:2/v?heartbeat=5",
+    "amqp://127.0.0.1:1?password={p}",
+    "amqp://127.0.0.1:1?heartbeat=5&{p}=1",
+    "amqp://u:{p}@127.0.0.1:1/a;amqp://u:{p}@127.0.0.1:2/b",
+    "http://u:{p}@127.0.0.1:1",
+    "http://{p}@127.0.0.1:1",
+    "https://u:{p}@127.0.0.1:1/api",
+]
+
+
+def use(url: str) -> list[object]:
+    """Everything that can be seen of it, whatever happens."""
+    seen: list[object] = []
+    try:
+        if url.startswith("http"):
+            manage(url)
+        elif url.startswith("amqp"):
+            seen += [connection := BrokerConnection(url, "g/m"), connection.place, place(url)]
+            connection.connect(300)
+        else:
+            group = BlockingGroup("g", ["r"], redis_url=url)
+            with (
+                GroupAdmin(url, amqp_url=None) as admin,
+                closing(open_transport(url, call_timeout_ms=300)) as transport,
+            ):
+                seen += [group, admin, transport]
+                transport.list_groups()
+    except CobalanceError as error:
+        seen.append(everything_of(error))
+    return seen
+
+
+@pytest.mark.parametrize("url", PLACES)
+def test_a_password_that_was_not_percent_encoded_does_not_show(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Not even a part of it that looks like an option, a path, a virtual host or a host."""
+    caplog.set_level(logging.DEBUG)
+    shown = {typed: use(url.format(p=typed.format(s="s3cret"))) for typed in AS_TYPED}
+    assert [typed for typed, seen in shown.items() if not hidden(*seen)] == []
+    assert hidden(caplog.text)
+
+
+@pytest.mark.parametrize("option", ["--redis-url", "--amqp-url", "--management-url"])
+def test_commands_say_how_to_write_it(option: str) -> None:
+    """Whatever follows such a password is taken for a path, and its beginning for a host."""
+    scheme = {"--redis-url": "redis", "--amqp-url": "amqp", "--management-url": "http"}[option]
+    command = ("group", "list") if option == "--redis-url" else ("topic", "list")
+    outcome = cobalance_process(*command, option, f"{scheme}://:7?s3cret==@127.0.0.1")
+    assert outcome.code != 0
+    assert "%3F" in outcome.err
+    assert hidden(outcome.out, outcome.err)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis://u:p%40%2F@h:1/0?client_name=a%40b", "unix:///run/a%40b.sock", "amqp://u:p@ss@h,i/v%40w?cacertfile=%40"],
+)
+def test_at_signs_that_are_unambiguous(url: str) -> None:
+    """Those of the login, and encoded ones."""
+    assert not has_stray_at(url)
 
 
 def fail(*_: object, **__: object) -> None:

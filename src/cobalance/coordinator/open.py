@@ -5,6 +5,7 @@ from __future__ import annotations
 from cobalance.coordinator.transport import CALL_TIMEOUT_MS, Transport, not_a_coordinator_url
 from cobalance.errors import UsageError
 from cobalance.limits import check_kind
+from cobalance.redact import has_stray_at
 
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
 """The Redis on this machine."""
@@ -16,9 +17,14 @@ _CLUSTER = frozenset({"redis+cluster", "rediss+cluster"})
 def check_redis_url(what: str, value: object) -> None:
     """Raises UsageError unless the value looks like a URL of an accepted form."""
     check_kind(what, value, str)
-    scheme, separator, _ = str(value).partition("://")
+    url = str(value)
+    scheme, separator, _ = url.partition("://")
     if not separator or scheme not in {"memory", *_REDIS, *_CLUSTER}:
         raise not_a_coordinator_url()
+    if url.encode(errors="ignore").decode() != url:
+        raise not_a_coordinator_url("one of its characters is not valid")
+    if has_stray_at(url):
+        raise not_a_coordinator_url('it has an "@" behind its first "/", "?" or "#"')
 
 
 def check_transport(what: str, value: object) -> None:
@@ -39,18 +45,17 @@ def open_transport(url: str, *, call_timeout_ms: int = CALL_TIMEOUT_MS) -> Trans
     Raises:
         UsageError: the URL is not of an accepted form.
     """
-    scheme, separator, rest = url.partition("://")
-    if separator and scheme == "memory":
+    check_redis_url("url", url)
+    scheme, _, rest = url.partition("://")
+    if scheme == "memory":
         from cobalance.coordinator.memory.transport import MemoryTransport
 
         return MemoryTransport.named(rest)
-    if separator and scheme in _CLUSTER:
+    if scheme in _CLUSTER:
         from cobalance.coordinator.redis.cluster import ClusterTransport
 
         return ClusterTransport(url, call_timeout_ms=call_timeout_ms)
-    if separator and scheme in _REDIS:
-        return _redis(url, scheme, call_timeout_ms)
-    raise not_a_coordinator_url()
+    return _redis(url, scheme, call_timeout_ms)
 
 
 def _redis(url: str, scheme: str, call_timeout_ms: int) -> Transport:

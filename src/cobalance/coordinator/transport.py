@@ -170,5 +170,5 @@ def not_a_coordinator_url(reason: str = "") -> UsageError:
     detail = f" ({reason})" if reason else ""
     return UsageError(
         f"The coordinator URL cannot be read{detail}. Give one of {_FORMS}; "
-        f"in user names and passwords write special characters such as @ / : # % as %40 %2F %3A %23 %25."
+        f"in user names and passwords write special characters such as @ / : ? # & % as %40 %2F %3A %3F %23 %26 %25."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol, cast
 from urllib.parse import unquote, urlsplit
 
@@ -118,12 +119,12 @@ class RedisAddress:
             "socket_connect_timeout": min(timeout_ms, _CONNECT_TIMEOUT_MS) / 1000,
             "redis_connect_func": on_connect,
         }
-        try:
+        with suppress(TypeError):
             return _unnamed(self._connection_class(**{**self._options, **ours}))
-        except TypeError as error:
-            unknown = str(error).rpartition("argument ")[2]
+        # Its name may be a part of a password.
         raise UsageError(
-            f"The coordinator URL for {self.place} has an unknown option {unknown} after its '?'; remove it."
+            f"The coordinator URL for {self.place} has an unknown option after its '?'. There are username, password, db, client_name, "
+            "those of redis-py's connections, and with TLS ssl_ca_certs, ssl_certfile, ssl_keyfile. In a password write & as %26."
         )
 
     @property

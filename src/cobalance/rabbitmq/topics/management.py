@@ -15,8 +15,9 @@ import attrs
 
 from cobalance.errors import AuthenticationRefused, TopicMissing, Unreachable, UsageError, counted
 from cobalance.rabbitmq.topics.broker import LAYOUT_ARGUMENT, PARTITIONS_ARGUMENT
-from cobalance.rabbitmq.wire.address import is_memory, single_urls, virtual_host
+from cobalance.rabbitmq.wire.address import ENCODED, is_memory, single_urls, virtual_host
 from cobalance.rabbitmq.wire.hosts import first_that_works
+from cobalance.redact import has_stray_at
 
 DEFAULT_PORTS = {"http": 15_672, "https": 15_671}
 
@@ -243,11 +244,11 @@ def _split(url: str) -> SplitResult:
         url.encode()
         parts = urlsplit(url)
         is_sound = parts.port != 0 and not re.search(r"[\x00-\x20\x7f]", parts.netloc)
-        if is_sound and parts.scheme in {"", "http", "https"}:
+        if is_sound and parts.scheme in {"", "http", "https"} and not has_stray_at(url):
             return parts
     raise UsageError(
-        "The management URL is not valid: it must begin with http:// or https://, as in http://host:15672, with user:password@ before the host, and every "
-        "special character of the user name and the password percent-encoded."
+        "The management URL is not valid: it must begin with http:// or https://, as in http://host:15672, with user:password@ before the host. "
+        f"{ENCODED}"
     )
 
 

@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from cobalance.errors import UsageError
 from cobalance.lazy import importing
 from cobalance.limits import check_kind
+from cobalance.redact import has_stray_at
 
 DEFAULT_AMQP_URL = "amqp://guest:guest@127.0.0.1:5672/%2F"
 """The RabbitMQ on this machine, as guest."""
@@ -18,6 +19,12 @@ DEFAULT_AMQP_URL = "amqp://guest:guest@127.0.0.1:5672/%2F"
 DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
 
 MEMORY = "memory://"
+
+ENCODED = (
+    "In the user name, the password and what follows the host, write special characters such as @ / : ? # & % as "
+    "%40 %2F %3A %3F %23 %26 %25."
+)
+"""Ends the error for a URL that cannot be read. Such an error quotes nothing of the URL."""
 
 _BETWEEN_URLS = re.compile(r"(?<!\s)\s*[;,]\s*(?=amqps?://)")
 
@@ -71,9 +78,9 @@ def check_amqp_url(name: str, value: object) -> None:
 def check_management_url(name: str, value: object) -> None:
     """Raises UsageError unless the value is the URL of a web server, or None."""
     check_kind(name, value, str, optional=True)
-    if value is not None and not str(value).startswith(("http://", "https://")):
+    if value is not None and (not str(value).startswith(("http://", "https://")) or has_stray_at(str(value))):
         raise UsageError(
-            f"{name} is no URL of a web server: give http://host:15672, with user:password@ before the host, or None"
+            f"{name} is no URL of a web server: give http://host:15672, with user:password@ before the host, or None; {ENCODED}"
         )
 
 
@@ -82,12 +89,12 @@ def split_url(url: str) -> SplitResult:
     with suppress(ValueError):
         url.encode()
         parts = urlsplit(url)
-        if parts.scheme in DEFAULT_PORTS and parts.port != 0:
+        if parts.scheme in DEFAULT_PORTS and parts.port != 0 and not has_stray_at(url):
             return parts
     # Outside any except block, since the context would quote the URL, including its password.
     raise UsageError(
         "The AMQP URL is not valid: expected amqp://host:port/vhost (or amqps://), with user:password@ before the host unless that is guest, or memory://NAME "
-        "within one process, with every special character of the user name, the password and the virtual host percent-encoded. Several hosts are separated by commas."
+        f"within one process; several hosts are separated by commas. {ENCODED}"
     )
 
 

@@ -9,6 +9,9 @@ from cobalance.rabbitmq.wire import tls
 from cobalance.rabbitmq.wire.address import place, split_url
 from cobalance.rabbitmq.wire.pika_log import OurHost
 
+_SETTER = "_set_url_"
+"""What the methods of pika that set an option of a URL begin with."""
+
 
 def connection_parameters(url: str, name: str, heartbeat_s: int, timeout_ms: int) -> URLParameters:
     """Parameters for one attempt at one host, with this timeout, and this heartbeat unless the URL's query sets one."""
@@ -33,20 +36,21 @@ def _parse(url: str) -> URLParameters:
     try:
         parameters = URLParameters(parts._replace(query=others).geturl())
     except Exception:  # noqa: BLE001 -- pika raises whatever its parsing trips over
-        name = _invalid_option(parts, [it for it in query if it[0] not in tls.OPTIONS])
+        problem = _invalid_option(parts, [it for it in query if it[0] not in tls.OPTIONS])
     else:
         tls.use_tls(parameters, {name: value for name, value in query if name in tls.OPTIONS}, where)
         return parameters
-    raise UsageError(
-        f"The AMQP URL for {where} has an invalid option{name} after its '?', or an invalid value of it; e.g. ?heartbeat=10 is valid."
-    )
+    raise UsageError(f"The AMQP URL for {where} has {problem}.")
 
 
 def _invalid_option(parts: SplitResult, query: list[tuple[str, str]]) -> str:
-    """The option's name, unless it may be part of a password that was not percent-encoded."""
-    for name, value in query if "@" not in parts.query else ():
+    """Names options that there are: another may be a part of a password that was not percent-encoded."""
+    known = sorted(it.removeprefix(_SETTER) for it in dir(URLParameters) if it.startswith(_SETTER))
+    for name, value in query:
+        if name not in known:
+            return f"an unknown option after its '?'; there are {', '.join([*known, *sorted(tls.OPTIONS)])}"
         try:
             URLParameters(parts._replace(query=urlencode([(name, value)])).geturl())
         except Exception:  # noqa: BLE001 -- see above
-            return f" {name!r}"
-    return ""
+            return f"an invalid value of its option {name}; e.g. ?heartbeat=10 is valid"
+    return "options after its '?' that do not go together"
