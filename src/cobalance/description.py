@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from cobalance.coordinator.client import settings_of
+from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.requests import GROUPS_OWN
 from cobalance.limits import STARTING
 from cobalance.settings import GroupSettings
@@ -208,6 +209,8 @@ class GroupDescription:
     verdict: Verdict | None = None
     """The worst verdict of any resource; None if none is known."""
     version: int = FORMAT
+    key_prefix: str = DEFAULT_PREFIX
+    """Of its keys in Redis."""
 
     @property
     def are_alike(self) -> bool:
@@ -238,6 +241,7 @@ class GroupDescription:
         expires_ms = int(scalars["expires"])
         return cls(
             name=coordinator.group,
+            key_prefix=coordinator.key_prefix,
             state="Recovering" if int(scalars["recovering"]) > now_ms else _state(members, statuses),
             settings=settings_of(scalars),
             coordinator=scalars["coordinator"] or None,

@@ -108,7 +108,7 @@ def test_settings_beside_what_the_journal_says(port: int) -> None:
 
 def test_the_commands_that_recommend_settings_exist(port: int) -> None:
     """They parse as they stand, with any name of a group."""
-    commands = [*ask(port, "/api/v1/groups/g/tuning").json["commands"], *tuning_commands("an evil; name")]
+    commands = [*ask(port, "/api/v1/groups/g/tuning").json["commands"], *tuning_commands("an evil; name", "staging")]
     for command in commands:
         program, *words = shlex.split(command)
         assert program == "cobalance"

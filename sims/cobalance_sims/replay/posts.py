@@ -86,6 +86,7 @@ class Posts:
 
     def __init__(self, transport: Transport, group: str, sender: str, *, key_prefix: str = DEFAULT_PREFIX) -> None:
         self.transport, self._key, self.sender = transport, replay_key(group, key_prefix), sender
+        self.key_prefix = key_prefix
         self._read_to = ""
         self.now_ms = 0
         """The time of its own newest post, on Redis's clock."""

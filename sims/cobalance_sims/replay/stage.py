@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 import attrs
 
+from cobalance.coordinator.advice import command
 from cobalance.coordinator.client import Coordinator, MemberRow
 from cobalance.errors import CobalanceError
 from cobalance.threads.gate import Gate
@@ -107,8 +108,8 @@ def find_agents(posts: Posts, group: str, wait: Gate) -> dict[str, Post]:
                 settled = min(settled, time.monotonic() + BEAT_S)
     if not found:
         raise NotReady(
-            f"No agent is in group {group}: start one beside its members' program, as in `cobalance sims agent --group {group} "
-            "-- python my_member.py`."
+            f"No agent is in group {group}: start one beside its members' program, as in "
+            f"`{command('sims agent', key_prefix=posts.key_prefix, group=group)} -- python my_member.py`."
         )
     if busy := [it for it in found.values() if it.text("replay")]:
         raise NotReady(f"The agent {busy[0].sender} is in replay {busy[0].text('replay')}: wait for its end.")

@@ -8,12 +8,12 @@ for invalid parameters; a broken promise is an outcome whose status is ``failed`
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
+from cobalance.coordinator.advice import command
 from cobalance.coordinator.memory.lua_engine import ENGINES
 from cobalance.coordinator.memory.store import MemoryStore
 from cobalance.errors import UsageError
@@ -112,7 +112,7 @@ class Row:
     @property
     def replay(self) -> str:
         """The command that replays the run and shows all that happens in it."""
-        return f"cobalance sims run --params {shlex.quote(self.text)}"
+        return command("sims run", key_prefix=None, params=self.text)
 
     def run(self, *, verbose: bool = False, checks: str | None = None, store: MemoryStore | None = None) -> Run:
         """Prepares the run without starting it."""

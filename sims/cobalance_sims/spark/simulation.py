@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from cobalance.coordinator.advice import command
 from cobalance_sims.records import EVENT, FAILED, HANDOVER, OUTCOME, SIM, Record
 from cobalance_sims.spark.schemas import arrow_struct, spark_struct, struct_array
 
@@ -118,7 +118,7 @@ def failed_outcome(params: Params, error: Exception) -> tuple[Any, ...]:
         "params": text,
         "status": FAILED,
         "error": f"{type(error).__name__}: {error}",
-        "replay": f"cobalance sims run --params {shlex.quote(text)}",
+        "replay": command("sims run", key_prefix=None, params=text),
     }
     nothing = {it.name: _NOTHING[it.type] for it in OUTCOME.columns if not it.nullable}
     return OUTCOME.row({**nothing, **known})

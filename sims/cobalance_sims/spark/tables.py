@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from cobalance.coordinator.advice import command
 from cobalance_sims.records import EVENT, HANDOVER, OUTCOME, Record
 from cobalance_sims.spark.errors import NotASweep
 from cobalance_sims.spark.manifest import Manifest, absolute
@@ -38,7 +39,9 @@ def read_sweep(spark: SparkSession, out: str) -> SweepTables:
     """
     waves = Manifest(spark, absolute(out)).waves()
     if not waves:
-        raise NotASweep(f"{out} holds no finished wave of a sweep: make one with cobalance sims sweep --out {out} …")
+        raise NotASweep(
+            f"{out} holds no finished wave of a sweep: make one with {command('sims sweep', key_prefix=None, out=out)} …"
+        )
     return SweepTables(
         **{name: _table(spark, f"{absolute(out)}/{name}", record, waves) for name, record in TABLES.items()}
     )

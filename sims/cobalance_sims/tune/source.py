@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from cobalance.coordinator.advice import command
 from cobalance.errors import UsageError
 from cobalance.settings import GroupSettings
 from cobalance_sims.calibrate.drawing import DrawnChurns, Open
@@ -89,7 +90,9 @@ def find(text: str) -> ChurnSource:
 
 def _calibrated(folder: Path) -> ChurnSource:
     if not (folder / CHURN).is_file():
-        raise BadSource(f"{folder} holds no {CHURN}: make it with cobalance sims calibrate … --out {folder}.")
+        raise BadSource(
+            f"{folder} holds no {CHURN}: make it with {command('sims calibrate …', key_prefix=None, out=folder)}."
+        )
     churn = Churn.of(_table(folder / CHURN))
     if not (folder / KNOWN).is_file():
         return ChurnSource(churn=churn)

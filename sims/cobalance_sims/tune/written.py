@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import attrs
 
+from cobalance.coordinator import advice
+from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.errors import counted
 from cobalance.settings import GroupSettings
 from cobalance_sims.calibrate.interval import Interval
@@ -22,7 +23,14 @@ OF_CHURN = "of this churn alone"
 OF_GROUP = "of the group, what its journal leaves open included"
 
 
-def command(group: str, today: GroupSettings, chosen: GroupSettings, unknown: Collection[str] = ()) -> str:
+def command(
+    group: str,
+    today: GroupSettings,
+    chosen: GroupSettings,
+    unknown: Collection[str] = (),
+    *,
+    key_prefix: str = DEFAULT_PREFIX,
+) -> str:
     """The command that makes the change; empty if there is none. It includes what is unknown of today's settings: the
     group may have other values than those that the choice was judged with.
     """
@@ -30,8 +38,8 @@ def command(group: str, today: GroupSettings, chosen: GroupSettings, unknown: Co
     if before == after:
         return ""
     named = [(name, value) for name, value in after.items() if value != before[name] or name in unknown]
-    words = [f"--{name.removesuffix('_ms').replace('_', '-')} {value}ms" for name, value in named]
-    return f"cobalance group configure {shlex.quote(group)} {' '.join(words)}"
+    times = {name.removesuffix("_ms"): f"{value}ms" for name, value in named}
+    return advice.command("group configure", group, key_prefix=key_prefix, **times)
 
 
 def assumption(today: GroupSettings, unknown: Collection[str]) -> list[str]:
@@ -48,6 +56,7 @@ def as_json(
     *,
     churn: dict[str, Any],
     group: str,
+    key_prefix: str = DEFAULT_PREFIX,
     unknown: Collection[str] = (),
     check: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -59,7 +68,9 @@ def as_json(
         "decision": found.verdict.decision,
         "reasons": [*found.verdict.reasons, *assumption(found.today.settings, unknown)],
         "collect": found.verdict.collect,
-        "command": command(group, found.today.settings, choice.settings, unknown) if choice else "",
+        "command": command(group, found.today.settings, choice.settings, unknown, key_prefix=key_prefix)
+        if choice
+        else "",
         "recommended": _judged(choice) if choice else None,
         "best": _judged(found.around),
         "gain": _interval(found.gain),
@@ -121,7 +132,7 @@ def _sensitivity(found: Tuning) -> list[dict[str, Any]]:
     ]
 
 
-def page(found: Tuning, *, group: str, unknown: Collection[str] = ()) -> str:
+def page(found: Tuning, *, group: str, key_prefix: str = DEFAULT_PREFIX, unknown: Collection[str] = ()) -> str:
     """The page for people; see :func:`as_json`."""
     verdict, today = found.verdict, found.today.settings
     lines = [
@@ -132,8 +143,9 @@ def page(found: Tuning, *, group: str, unknown: Collection[str] = ()) -> str:
         *verdict.collect,
         "",
     ]
-    if verdict.choice is not None and (words := command(group, today, verdict.choice.settings, unknown)):
-        lines += [words, ""]
+    if verdict.choice is not None:
+        words = command(group, today, verdict.choice.settings, unknown, key_prefix=key_prefix)
+        lines += [words, ""] if words else []
     lines += [*_settings_table(found), "", *_costs_table(found), ""]
     lines += [f"{name} was not searched: {why}." for name, why in found.left.items()]
     lines += [f"{peer.name}: {peer.translation}." for peer, _ in found.peers]

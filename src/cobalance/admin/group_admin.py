@@ -10,6 +10,7 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
+from cobalance.coordinator.advice import command
 from cobalance.coordinator.client import Coordinator, Repaired
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.open import DEFAULT_REDIS_URL, check_redis_url, check_transport, open_transport
@@ -431,9 +432,9 @@ class GroupAdmin:
             self._remember(group, streams)
         except CobalanceError as error:
             log.warning(
-                "group %s: RabbitMQ is not told that the offsets of %s are meant, so those created again are halted again. Give its "
-                "address, and resume them then (cobalance group resume --amqp-url): %s",
-                *(group, ", ".join(streams), error),
+                "group %s: RabbitMQ is not told that the offsets of %s are meant, so those created again are halted again. Resume "
+                "them then with --amqp-url, which is its address: %s (%s)",
+                *(group, ", ".join(streams), command("group resume", group, *streams, key_prefix=self._prefix), error),
             )
 
     def _try_to_remember(self, group: str, names: Iterable[str]) -> None:

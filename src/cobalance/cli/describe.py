@@ -17,6 +17,7 @@ from cobalance.cli.watching import Page, Watching
 from cobalance.cli.watching import watch as watch_pages
 from cobalance.errors import UsageError, counted
 from cobalance.names import in_order, split_resource
+from cobalance.operate.wording import of_group
 from cobalance.rabbitmq.wire.address import DEFAULT_AMQP_URL
 
 Row = dict[str, Any]
@@ -182,13 +183,13 @@ def _remarks(group: GroupDescription) -> Iterator[str]:
     if paused:
         yield (
             f"warning: nobody could work {', '.join(paused)}: tried again in growing pauses. At once, when the cause is removed: "
-            f"cobalance group resume {group.name} {' '.join(paused)}"
+            f"{of_group(group, 'resume', *paused)}"
         )
     halted = [resource.name for resource in group.resources if resource.halted and resource.tried_in_ms is None]
     if halted:
         yield (
             f"warning: nobody works {', '.join(halted)}: halted, since a member could not get on. Once the cause is removed: "
-            f"cobalance group resume {group.name} {' '.join(halted)}"
+            f"{of_group(group, 'resume', *halted)}"
         )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from cobalance.coordinator.advice import command
 from cobalance.dashboard.values import plain
 from cobalance.errors import counted
 from cobalance.operate.timings import Timings, quantile
@@ -53,7 +53,7 @@ def tuning_answer(group: GroupDescription, past: Handovers, tuned: Tuned | Unrea
             for name, look in _LOOKS.items()
         ],
         "tuned": plain(tuned) | {"since": since(tuned, settings)} if isinstance(tuned, Tuned) else plain(tuned),
-        "commands": commands(group.name),
+        "commands": commands(group.name, group.key_prefix),
     }
 
 
@@ -71,13 +71,13 @@ def _drift(then: GroupSettings, now: GroupSettings) -> dict[str, tuple[int | str
     return {name: both for name, both in differences(then, now).items() if name not in _UNWEIGHED}
 
 
-def commands(group: str) -> list[str]:
+def commands(group: str, key_prefix: str) -> list[str]:
     """From a group's journal to timeouts that are recommended."""
-    name = shlex.quote(group)
+    wishes = {"heal_within_s": 15, "max_duplicates_per_day": 5, "store": True}
     return [
-        f"cobalance sims journal --group {name} --out journal",
-        "cobalance sims calibrate journal --out churn",
-        f"cobalance sims tune --churn churn --group {name} --heal-within-s 15 --max-duplicates-per-day 5 --store",
+        command("sims journal", key_prefix=key_prefix, group=group, out="journal"),
+        command("sims calibrate", "journal", key_prefix=None, out="churn"),
+        command("sims tune", key_prefix=key_prefix, churn="churn", group=group, **wishes),
     ]
 
 

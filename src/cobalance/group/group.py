@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self, TypedDict
 import anyio
 import attrs
 
+from cobalance.coordinator.advice import command
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.coordinator.open import DEFAULT_REDIS_URL, check_redis_url, check_transport
 from cobalance.coordinator.requests import GROUPS_OWN, LOOKED_FOR
@@ -147,7 +148,7 @@ class Group:
         check_number("connect_timeout_s", connect_timeout_s, least=0, most=DAY_S)
         self._connect_timeout_s = connect_timeout_s
         self.name = validate_name("group", name)
-        validate_name("key prefix", key_prefix)
+        self._key_prefix = validate_name("key prefix", key_prefix)
         self.settings = settings or GroupSettings()
         """Before entering, the settings given by the code; afterwards those in force."""
         self._wanted, self._known, self._warned_of = settings, False, dict[str, tuple[int | str, int | str]]()
@@ -523,7 +524,7 @@ class Group:
         is_news = other.items() - self._warned_of.items()
         self.settings, self._known, self._warned_of = settings, True, other
         if is_news:
-            log.warning("group %s: %s", self.name, _otherwise(self.name, other))
+            log.warning("group %s: %s", self.name, _otherwise(self.name, self._key_prefix, other))
         elif changed:
             in_words = ", ".join(f"{name} is {now} now, and was {was}" for name, (was, now) in changed.items())
             log.info("group %s: its settings were changed: %s", self.name, in_words)
@@ -540,14 +541,15 @@ class Group:
         log_lines.flush()
 
 
-def _otherwise(group: str, other: dict[str, tuple[int | str, int | str]]) -> str:
+def _otherwise(group: str, key_prefix: str, other: dict[str, tuple[int | str, int | str]]) -> str:
     in_words = ", ".join(
         f"{name} is {there} in the group and {here} in this program" for name, (here, there) in other.items()
     )
-    options = " ".join(f"--{name.replace('_', '-')} {here}" for name, (here, _) in other.items())
+    wanted = {name: here for name, (here, _) in other.items()}
+    configure = command("group configure", group, key_prefix=key_prefix, **wanted)
     return (
-        f"{in_words}. What counts is what the group has. To change that, for all members at once: cobalance group configure {group} "
-        f"{options}; or let the program say the same, or nothing"
+        f"{in_words}. What counts is what the group has. To change that, for all members at once: {configure}; "
+        "or let the program say the same, or nothing"
     )
 
 

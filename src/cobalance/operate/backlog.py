@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
+from cobalance.coordinator.advice import from_earliest
 from cobalance.coordinator.in_flight import InFlight, InFlightReport
 from cobalance.description import Backlog, GroupDescription, ResourceDescription, ServerDescription
 from cobalance.errors import CobalanceError, counted
@@ -153,12 +154,12 @@ def _say_who_waits(
 def _say_what_ends_before(group: GroupDescription, found: Mapping[str, Backlog], on_unknown: OnUnknown) -> None:
     names = [it.name for it in group.resources if ends_before(it.committed, found[it.name].log_end_offset)]
     for name in names[:MOST_NAMED]:
-        on_unknown(f"LAG of {name} is unknown: it {ENDS_BEFORE}. Say where to go on: {go_on_at(group.name, name)}")
+        on_unknown(f"LAG of {name} is unknown: it {ENDS_BEFORE}. Say where to go on: {go_on_at(group, name)}")
 
 
-def go_on_at(group: str, stream: str) -> str:
+def go_on_at(group: GroupDescription, stream: str) -> str:
     """The command that says where to go on in a stream that is not the one that was read."""
-    return f"cobalance group reset-offsets {group} --resource {stream} --to-earliest --execute"
+    return from_earliest(group.name, stream, group.key_prefix)
 
 
 # -- the ends of queues and streams --------------------------------------------------------------------------------------

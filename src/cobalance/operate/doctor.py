@@ -20,7 +20,7 @@ from cobalance.names import split_resource
 from cobalance.operate.backlog import ENDS_BEFORE, WITHIN_MS, ends_before, go_on_at
 from cobalance.operate.group_snapshot import read_snapshot
 from cobalance.operate.verdict import WINDOW_MS
-from cobalance.operate.wording import duration
+from cobalance.operate.wording import duration, of_group
 from cobalance.rabbitmq.model.queues import Guard
 from cobalance.rabbitmq.topics.admin import PublishersBlocked, creation
 from cobalance.rabbitmq.topics.broker import queue_states
@@ -205,7 +205,7 @@ class Doctor:
         yield from self._missing_queues(group, newest)
         seen = self._look_at_queues(group)
         if not group.offsets_known and _may_have_offsets(group, seen):
-            advice = f"check where its streams stand, then: cobalance group trust-offsets {name}"
+            advice = f"check where its streams stand, then: {of_group(group, 'trust-offsets')}"
             yield _group(group, "offsets", "warning", "committed offsets may have been lost with Redis's data", advice)
         yield from _guards(group, seen)
 
@@ -349,7 +349,7 @@ def _stale(group: GroupDescription, newest: JournalEntry | None) -> Finding:
     days = None if newest is None else (group.at_ms - newest.at_ms) // DAY_MS
     if days is None or days < STALE_DAYS or group.expires_at is not None:
         return _group(group, "members", "ok", "it has no members")
-    advice = f"cobalance group delete {group.name}, or configure --idle-expiry, if nobody needs its offsets"
+    advice = f"if nobody needs its offsets: {of_group(group, 'delete')}; or {of_group(group, 'configure', idle_expiry='TIME')}"
     return _group(group, "members", "warning", f"it has had no members for {days} days", advice)
 
 
@@ -374,7 +374,8 @@ def _heartbeats(group: GroupDescription, entries: Sequence[JournalEntry]) -> Ite
         yield _group(group, "heartbeats", "ok", f"at most {late_ms} ms late, in sessions of {session_ms} ms")
         return
     advised_ms = 2 * (heartbeat_ms + late_ms)
-    advice = f"cobalance group configure {group.name} --session-timeout {max(advised_ms, session_ms)}ms, or less load"
+    longer = of_group(group, "configure", session_timeout=f"{max(advised_ms, session_ms)}ms")
+    advice = f"{longer}, or less load"
     if advised_ms > max(LONGEST_ADVISED_MS, session_ms):
         advice = "find out what stopped that process: it was frozen, or its machine suspended. With a longer session, others would only wait longer"
     ends = "ends" if heartbeat_ms + late_ms >= session_ms else "nearly ends"
@@ -393,7 +394,7 @@ def _overrun(group: GroupDescription, entries: Sequence[JournalEntry]) -> Findin
     if not overrun:
         return _group(group, "handovers", "ok", "all were finished in time")
     advice = (
-        f"make handlers finish sooner, or cobalance group configure {group.name} --revocation-timeout; "
+        f"make handlers finish sooner, or {of_group(group, 'configure', revocation_timeout='TIME')}; "
         "members that leave have their drain_timeout_ms besides"
     )
     message = (
@@ -406,7 +407,7 @@ def _overrun(group: GroupDescription, entries: Sequence[JournalEntry]) -> Findin
 def _partitions(group: GroupDescription) -> Iterator[Finding]:
     halted = [it.name for it in group.resources if it.halted is not None]
     if halted:
-        advice = f"once the cause is removed: cobalance group resume {group.name} --all"
+        advice = f"once the cause is removed: {of_group(group, 'resume', all=True)}"
         yield _group(group, "partitions", "error", f"nobody works {', '.join(halted)}: halted or paused", advice)
     unnamed = [it.name for it in group.resources if it.owner is None and not it.is_named]
     if unnamed:
@@ -430,7 +431,7 @@ def _work(group: GroupDescription) -> Iterator[Finding]:
     stuck = {it.name: it.backlog.oldest_ms for it in group.resources if (it.backlog.oldest_ms or 0) >= WINDOW_MS}
     if stuck:
         stuck_for = ", ".join(f"{name} for {duration(age_ms)}" for name, age_ms in stuck.items())
-        advice = f"cobalance group explain {group.name} {next(iter(stuck))}; consume --max-processing ends handlers that hang"
+        advice = f"{of_group(group, 'explain', next(iter(stuck)))}; consume --max-processing ends handlers that hang"
         yield _group(group, "work", "warning", f"STALL: the same message has been in flight in {stuck_for}", advice)
     if not stopped and not kept and not stuck and any(it.backlog.is_at_rabbitmq for it in group.resources):
         yield _group(group, "work", "ok", "no message waits for a member, and none has been in flight for a minute")
@@ -439,7 +440,7 @@ def _work(group: GroupDescription) -> Iterator[Finding]:
 def _streams(group: GroupDescription) -> Iterator[Finding]:
     for it in group.resources:
         if ends_before(it.committed, it.backlog.log_end_offset):
-            yield _group(group, "streams", "error", f"stream {it.name} {ENDS_BEFORE}", go_on_at(group.name, it.name))
+            yield _group(group, "streams", "error", f"stream {it.name} {ENDS_BEFORE}", go_on_at(group, it.name))
 
 
 def _number(version: str) -> tuple[int, int]:

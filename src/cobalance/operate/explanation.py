@@ -10,7 +10,7 @@ import attrs
 from cobalance.errors import UsageError, counted
 from cobalance.operate.backlog import ENDS_BEFORE, ends_before
 from cobalance.operate.verdict import WINDOW_MS
-from cobalance.operate.wording import Wording, duration, expired
+from cobalance.operate.wording import Wording, duration, expired, of_group
 
 if TYPE_CHECKING:
     from cobalance.description import GroupDescription, MemberDescription, ResourceDescription
@@ -136,7 +136,7 @@ class Explanation:
             yield f"{it.verdict}: {meanings[it.verdict]}"
 
     def _resume(self, it: ResourceDescription) -> str:
-        return f"cobalance group resume {self.group.name} {it.name}"
+        return of_group(self.group, "resume", it.name)
 
     # -- the group -----------------------------------------------------------------------------------------------------
 

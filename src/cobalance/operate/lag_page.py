@@ -17,6 +17,7 @@ from urllib.parse import unquote
 from cobalance.description import GroupDescription
 from cobalance.errors import CobalanceError
 from cobalance.operate.http_listener import Answer, FindPage, Page, status_of
+from cobalance.operate.wording import of_group
 from cobalance.redact import redact
 
 _PATH = re.compile(r"/api/v1/groups/([^/]+)/lag")
@@ -71,7 +72,7 @@ def _reason(group: GroupDescription, unknown: Sequence[str]) -> str | None:
         return None
     problem = next((it.problem for it in group.servers if it.problem), None)
     names = ", ".join(unknown[:_NAMED]) + (", …" if len(unknown) > _NAMED else "")
-    return problem or f"The lag of {names} is unknown: `cobalance group lag {group.name}` says why."
+    return problem or f"The lag of {names} is unknown: `{of_group(group, 'lag')}` says why."
 
 
 def json_answer(status: int, body: dict[str, Any]) -> Answer:

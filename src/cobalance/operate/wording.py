@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from cobalance.coordinator.advice import command
 from cobalance.operate.moves import TRIED_AGAIN
 from cobalance.settings import STORED_NAMES
 
 if TYPE_CHECKING:
+    from cobalance.description import GroupDescription
     from cobalance.journal import JournalEntry
     from cobalance.operate.moves import Moves
 
@@ -36,6 +38,11 @@ CAME_BACK = "came back under its instance id"
 
 RESUMED = {"resumed": "resumed", "not_halted": "was not halted", "unknown": "no such partition"}
 """What became of a halted resource that was to be resumed → words."""
+
+
+def of_group(group: GroupDescription, action: str, *names: str, **options: object) -> str:
+    """A command of ``cobalance group`` for this group."""
+    return command(f"group {action}", group.name, *names, key_prefix=group.key_prefix, **options)
 
 
 @attrs.frozen

@@ -30,6 +30,7 @@ from cobalance.errors import (
     AuthenticationRefused,
     ChannelLost,
     CobalanceError,
+    OffsetUnknown,
     PermissionMissing,
     QueueMismatch,
     QueueMissing,
@@ -62,7 +63,7 @@ def crash(connection: BrokerConnection) -> None:
 
 def test_a_lost_channel_is_followed_by_another_at_once_and_then_by_pauses() -> None:
     """A channel that brings nothing is retried at growing intervals; one that worked starts over with the first."""
-    losses = ChannelLosses("g", "q")
+    losses = ChannelLosses("g", "q", key_prefix="staging")
 
     def lose(delivered: int) -> AfterLoss:
         return losses.judge(channel_lost("q", "x"), consumed=True, delivered=delivered, connected=True)
@@ -78,7 +79,7 @@ def test_a_lost_channel_is_followed_by_another_at_once_and_then_by_pauses() -> N
 
 def test_a_missing_queue_is_waited_for_unless_it_was_there() -> None:
     """A member that was granted it without having seen it keeps it; no other could do better."""
-    losses = ChannelLosses("g", "q")
+    losses = ChannelLosses("g", "q", key_prefix="staging")
     missing = QueueMissing("gone")
     assert losses.judge(missing, consumed=False, delivered=0, connected=True).pause_ms > 0
     losses.judge(channel_lost("q", "cancelled"), consumed=True, delivered=0, connected=True)
@@ -106,24 +107,29 @@ def test_a_sentence_about_a_lost_channel_ends_once() -> None:
         (QueueMismatch("other"), "halted:QueueMismatch"),
         (UsageError("RabbitMQ cannot do that with such a queue"), "halted:UsageError"),
         (PermissionMissing("no"), "permission_missing"),
+        (OffsetUnknown("a new stream"), "halted:OffsetUnknown"),
     ],
 )
 def test_what_is_wrong_with_one_queue_concerns_its_partition(
     error: CobalanceError, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log says at ERROR what to do."""
-    verdict = ChannelLosses("g", "q").judge(error, consumed=False, delivered=0, connected=True)
+    verdict = ChannelLosses("g", "q", key_prefix="staging").judge(error, consumed=False, delivered=0, connected=True)
     assert verdict == AfterLoss(give_up=reason)
     [record] = caplog.records
     assert record.levelno == logging.ERROR
-    assert "cobalance group resume g q" in record.getMessage()
+    assert "cobalance group resume g q --key-prefix staging" in record.getMessage()
     assert f"{error}. The partition is " in record.getMessage()
+    oldest = "cobalance group reset-offsets g --resource q --to-earliest --execute --key-prefix staging"
+    assert (oldest in record.getMessage()) == isinstance(error, OffsetUnknown)
 
 
 def test_what_is_wrong_with_all_queues_is_raised() -> None:
     """It concerns the member."""
     with pytest.raises(AuthenticationRefused):
-        ChannelLosses("g", "q").judge(AuthenticationRefused("no"), consumed=False, delivered=0, connected=True)
+        ChannelLosses("g", "q", key_prefix="staging").judge(
+            AuthenticationRefused("no"), consumed=False, delivered=0, connected=True
+        )
 
 
 # -- on a real RabbitMQ ------------------------------------------------------------------------------------------------

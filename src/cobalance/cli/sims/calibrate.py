@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from cyclopts.validators import Number
 from cobalance.cli.options import KeyPrefix, duration_option
 from cobalance.cli.sims.places import check_folder, check_groups, check_sources, writing
 from cobalance.cli.sims.spark_options import HERE, SparkOptions
+from cobalance.coordinator.advice import command
 from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.errors import UsageError
 from cobalance.settings import GroupSettings
@@ -127,7 +127,7 @@ def calibrate(
     with writing(out):
         write(calibration, out)
         check.write(checked, out)
-    print(f"Next: cobalance sims tune --churn {shlex.quote(str(out))}")
+    print(f"Next: {command('sims tune', key_prefix=None, churn=out)}")
 
 
 def check_redis(journal: JournalSelection, master: str | None) -> None:

@@ -240,9 +240,16 @@ def tune(
             report=_progress,
             churns=source.churns,
         )
-    sys.stdout.write(page(found, group=name, unknown=unknown))
+    sys.stdout.write(page(found, group=name, key_prefix=group.key_prefix, unknown=unknown))
     sys.stdout.writelines([*whereabouts(group.where), *_mismatched(source), *_little(source, preferences)])
-    written = as_json(found, churn=source.churn.table(), group=name, unknown=unknown, check=source.check)
+    written = as_json(
+        found,
+        churn=source.churn.table(),
+        group=name,
+        key_prefix=group.key_prefix,
+        unknown=unknown,
+        check=source.check,
+    )
     with writing(out):
         out.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
     group.keep(source, today, written, [it.name for it in chosen.axes])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from redis import exceptions as redis_errors
 
+from cobalance.coordinator.advice import command
 from cobalance.coordinator.keys import DEFAULT_PREFIX, NAMES, place_of
 from cobalance.coordinator.transport import Script
 
@@ -64,15 +66,15 @@ def _wrong_type(keys: Sequence[str]) -> str:
     held = f"{' and '.join(keys)} hold{'s' if len(keys) == 1 else ''} what is not ours (WRONGTYPE)"
     if any(_name(key) in RECORDS for key in keys):
         return f"{held}. {_anew(keys)}"
-    return f"{held}. `cobalance group repair {_group(keys[0])}` deletes it and creates it again"
+    return f"{held}. `{_repair(keys[0])}` deletes it and creates it again"
 
 
 def _unreadable(key: str, name: str, field: str) -> str:
     if name == "offsets":
-        return f"{key} has an offset of {field} that is no whole number. Set it right: redis-cli HSET '{key}' '{field}' OFFSET"
+        return f"{key} has an offset of {field} that is no whole number. Set it right: redis-cli HSET {quote(key)} {quote(field)} OFFSET"
     held = f"{key} has something else under {field} than we wrote"
     if name not in RECORDS:
-        return f"{held}. `cobalance group repair {_group(key)}` creates it again"
+        return f"{held}. `{_repair(key)}` creates it again"
     return f"{held}. {_anew([key])}"
 
 
@@ -83,10 +85,10 @@ def _anew(damaged: Sequence[str]) -> str:
     else:
         which, spare = "all keys of the group but its offsets", " | grep -v ':offsets$'"
     # The keys' expiry was that of the group that is deleted.
-    lasting = f"; redis-cli PERSIST '{pattern[:-1]}offsets'" if spare else ""
+    lasting = f"; redis-cli PERSIST {quote(f'{pattern[:-1]}offsets')}" if spare else ""
     return (
         f"Delete {which}, and its members bring back what they hold, with the offsets of that: "
-        f"redis-cli --scan --pattern '{pattern}'{spare} | xargs redis-cli DEL{lasting}"
+        f"redis-cli --scan --pattern {quote(pattern)}{spare} | xargs redis-cli DEL{lasting}"
     )
 
 
@@ -94,7 +96,6 @@ def _name(key: str) -> str:
     return key.rpartition(":")[2]
 
 
-def _group(key: str) -> str:
-    """The group as a command line argument."""
-    prefix, group = place_of(key) or ("", key)
-    return group if prefix == DEFAULT_PREFIX else f"{group} --key-prefix {prefix}"
+def _repair(key: str) -> str:
+    prefix, group = place_of(key) or (DEFAULT_PREFIX, key)
+    return command("group repair", group, key_prefix=prefix)

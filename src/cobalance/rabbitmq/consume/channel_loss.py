@@ -28,10 +28,12 @@ import logging
 import attrs
 
 from cobalance.backoff import Backoff
+from cobalance.coordinator.advice import command, from_earliest
 from cobalance.errors import (
     ChannelLimitReached,
     ChannelLost,
     CobalanceError,
+    OffsetUnknown,
     PermissionMissing,
     QueueMissing,
     TopologyError,
@@ -64,17 +66,15 @@ def log_unconnected(group: str, queue: str, patience_ms: int) -> None:
     )
 
 
-def halted(group: str, queue: str, error: CobalanceError) -> str:
+def halted(group: str, queue: str, error: CobalanceError, key_prefix: str) -> str:
     """Logs that a partition is halted over this error; returns the reason to give it up for."""
+    resume, begin = command("group resume", group, queue, key_prefix=key_prefix), ""
+    if isinstance(error, OffsetUnknown):
+        begin = f"; or begin at its oldest message: {from_earliest(group, queue, key_prefix)}"
     log.error(
-        "group %s: %s The partition is halted; once that is put right: %s",
-        *(group, sentence(error), _resume(group, queue)),
+        "group %s: %s The partition is halted; once that is put right: %s", group, sentence(error), resume + begin
     )
     return f"halted:{type(error).__name__}"
-
-
-def _resume(group: str, queue: str) -> str:
-    return f"cobalance group resume {group} {queue}"
 
 
 @attrs.frozen
@@ -88,8 +88,8 @@ class AfterLoss:
 class ChannelLosses:
     """The channel losses of one tenure. Its worker judges each; whichever part notices it first logs it."""
 
-    def __init__(self, group: str, queue: str, *, lock: str | None = None) -> None:
-        self._group, self._queue, self._lock = group, queue, lock
+    def __init__(self, group: str, queue: str, *, key_prefix: str, lock: str | None = None) -> None:
+        self._group, self._queue, self._lock, self._key_prefix = group, queue, lock, key_prefix
         self._in_vain = 0
         self._has_consumed = False
         self._missing = False
@@ -142,14 +142,18 @@ class ChannelLosses:
         if isinstance(error, PermissionMissing):
             return self._forbidden(error)
         if isinstance(error, TopologyError | UsageError):
-            return AfterLoss(give_up=halted(self._group, self._queue, error))
+            return AfterLoss(give_up=halted(self._group, self._queue, error, self._key_prefix))
         raise error
 
     def _forbidden(self, error: PermissionMissing) -> AfterLoss:
         log.error(
             "group %s: %s The partition is given up. Members try it again, with pauses of up to five minutes; once that is put right, at "
             "once with: %s",
-            *(self._group, sentence(error), _resume(self._group, self._queue)),
+            *(
+                self._group,
+                sentence(error),
+                command("group resume", self._group, self._queue, key_prefix=self._key_prefix),
+            ),
         )
         return AfterLoss(give_up="permission_missing")
 

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 from cobalance.backoff import Backoff
+from cobalance.coordinator.advice import command
 from cobalance.errors import CobalanceError, HandlerHung, UnexpectedResult, UsageError
 from cobalance.group.clock import monotonic_ms
 from cobalance.member.events import Abandoned
@@ -234,7 +235,7 @@ class FailurePolicy:
     def _given_up_for(self, parcel: Parcel, error: Exception, worker: PartitionWorker) -> str:
         """An unexpected result halts it, too: the handler would do its work again, only to return it again."""
         if self._on_error == "halt" or isinstance(error, UnexpectedResult):
-            resume = f"cobalance group resume {self._group} {worker.queue.name}"
+            resume = command("group resume", self._group, worker.queue.name, key_prefix=worker.partitions.key_prefix)
             self._log(logging.ERROR, parcel, error, f"its partition is halted. Once the cause is removed: {resume}")
             return f"halted:{_kind(error)}"
         self._log(logging.ERROR, parcel, error, "its partition is given up for a while, with that message first in it")

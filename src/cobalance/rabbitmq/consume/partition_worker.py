@@ -89,7 +89,7 @@ class PartitionWorker:
         """Works messages side by side; None if they are worked in order."""
         self._in_line: set[Wakeup] = set()
         self.share = partitions.share()
-        self._losses = ChannelLosses(partitions.name, queue.name)
+        self._losses = ChannelLosses(partitions.name, queue.name, key_prefix=partitions.key_prefix)
         self._subscribed = self._guarded = False  # the first: ever in this tenure
         self._put_off: list[Delivery] = []
         """Taken, but not begun: the partition was paused, or it was uncertain whether it is still held."""
@@ -185,7 +185,7 @@ class PartitionWorker:
             try:
                 self._consumer = self._make_consumer()
             except UsageError as error:  # known only from here on, where RabbitMQ's version is
-                self._given_up = halted(self.partitions.name, self.queue.name, error)
+                self._given_up = halted(self.partitions.name, self.queue.name, error, self.partitions.key_prefix)
                 return
             if self.by_key is not None:
                 self.by_key.reopen()

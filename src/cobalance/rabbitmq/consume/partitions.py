@@ -106,6 +106,11 @@ class Partitions:
         hooks.make_worker, hooks.concluded, hooks.moved = self._make_worker, self._concluded, self.moved
         hooks.in_flight, hooks.commit = self._in_flight, self.streams.commit
 
+    @property
+    def key_prefix(self) -> str:
+        """Of the group's keys."""
+        return self.membership.coordinator.key_prefix
+
     # -- their workers -------------------------------------------------------------------------------------------------
 
     def _make_worker(self, tenure: Tenure) -> Worker:

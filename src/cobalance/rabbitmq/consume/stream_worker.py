@@ -72,7 +72,9 @@ class StreamWorker(PartitionWorker):
     def __init__(self, tenure: Tenure, queue: Queue, partitions: Partitions, streams: Streams) -> None:
         super().__init__(tenure, queue, partitions)
         self._streams, self._settings = streams, streams.settings
-        self._losses = ChannelLosses(partitions.name, queue.name, lock=lock_name(partitions.name, queue.name))
+        self._losses = ChannelLosses(
+            partitions.name, queue.name, key_prefix=partitions.key_prefix, lock=lock_name(partitions.name, queue.name)
+        )
         self._counting = threading.Lock()  # guards the fields below
         self._position: int | None = None if tenure.committed == STARTING else tenure.committed
         """The last message processed without a gap, over all consumers of the tenure. None until a start is found."""
@@ -229,7 +231,7 @@ class StreamWorker(PartitionWorker):
         if await self._ask(is_marked) or not await self._insist(may_mark):
             return
         if not NOTHING_READ.issuperset({self._position, self._committed}):
-            raise unmarked(self.partitions.name, self.queue.name)  # whoever comes next has to find it as we did
+            raise unmarked(self.queue.name)  # whoever comes next has to find it as we did
         await self._insist(mark)
 
     async def _insist(self, question: Callable[..., Future[bool]]) -> bool:
@@ -242,7 +244,7 @@ class StreamWorker(PartitionWorker):
     async def _ask(self, question: Callable[..., Future[bool]]) -> bool:
         """Asks RabbitMQ about the group's mark of this stream, or has it made, if we may."""
         its = self.partitions
-        return await result_of(question(its.connection, its.name, self.queue.name, key_prefix=self._streams.key_prefix))
+        return await result_of(question(its.connection, its.name, self.queue.name, key_prefix=its.key_prefix))
 
     def _place(self, after: int) -> None:
         with self._counting:

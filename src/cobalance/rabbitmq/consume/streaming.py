@@ -42,11 +42,6 @@ class Streams:
         self._membership, self._link, self._consuming, self._workers = membership, link, consuming, workers
         self.settings = consuming.streams
 
-    @property
-    def key_prefix(self) -> str:
-        """Of the group's keys."""
-        return self._membership.coordinator.key_prefix
-
     def seek(self, stream: str, start: Start) -> None:
         """See :meth:`cobalance.ConsumerGroup.seek`."""
         check_start(start)

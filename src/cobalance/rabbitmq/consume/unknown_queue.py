@@ -80,7 +80,7 @@ class UnknownQueueWorker:
             self._warned = True
             return False
         except CobalanceError as error:
-            self._given_up = halted(self._group, self._tenure.resource, error)
+            self._given_up = halted(self._group, self._tenure.resource, error, self._partitions.key_prefix)
             self._tenure.ask_back()
         return True
 

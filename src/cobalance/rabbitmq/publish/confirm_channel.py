@@ -29,7 +29,7 @@ from cobalance.rabbitmq.model.topic import Topic
 from cobalance.rabbitmq.publish.confirms import Confirms, UnconfirmedMessage, refused, unconfirmed
 from cobalance.rabbitmq.publish.rerouting import Returned, current_topic, is_same_layout
 from cobalance.rabbitmq.publish.window import Window
-from cobalance.rabbitmq.topics.admin import connected, creation
+from cobalance.rabbitmq.topics.admin import connected, creation, deletion
 from cobalance.rabbitmq.topics.broker import check, find
 from cobalance.rabbitmq.topics.queue_sets import sets_marker
 from cobalance.rabbitmq.wire.connection import COUNTED_MS, BrokerConnection
@@ -597,7 +597,7 @@ class ConfirmChannel:
         why = (
             f"no queue takes routing key {method.routing_key!r} of exchange {method.exchange!r} ({method.reply_text}): bind the partition's "
             f"queue under it; or, if that was deleted, create the topic again, as it was: {creation(self.topic.name, self.topic.partitions)}; or, if an "
-            f"earlier version created the topic, cobalance topic delete {method.exchange}, and create it again"
+            f"earlier version created the topic, {deletion(self.topic.name)}, and create it again"
         )
         lane.confirms.returned(properties.cluster_id or properties.message_id or "", why)
 

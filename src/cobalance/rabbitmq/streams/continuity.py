@@ -326,8 +326,7 @@ class Continuity:
 def _gone(stream: str, after: int, first: int) -> OffsetUnknown:
     return OffsetUnknown(
         f"Messages of stream {stream!r} are gone before they were read: {after} was the last one processed, and the oldest left has offset "
-        f"{first}. Say where to go on, e.g. cobalance group reset-offsets GROUP --resource {stream} --to-earliest --execute, "
-        f"which resumes it; or use on_unknown_offset='first', which goes on at the oldest."
+        f"{first}. Say where to go on, or use on_unknown_offset='first', which goes on at the oldest."
     )
 
 
@@ -341,6 +340,5 @@ def _replaced(stream: str, after: int) -> OffsetUnknown:
 
 def _other(what: str, stream: str, why: str) -> OffsetUnknown:
     return OffsetUnknown(
-        f"Stream {stream!r} {what}, which was the last one processed: {why}. Committed offsets never fall by themselves: say where to go "
-        f"on, e.g. cobalance group reset-offsets GROUP --resource {stream} --to-earliest --execute, which resumes it"
+        f"Stream {stream!r} {what}, which was the last one processed: {why}. Committed offsets never fall by themselves: say where to go on"
     )

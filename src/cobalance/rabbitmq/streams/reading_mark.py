@@ -89,13 +89,12 @@ def mark_name(group: str, stream: str, key_prefix: str = DEFAULT_PREFIX) -> str:
     return f"cobalance.read.{hashlib.sha256(f'{key_prefix} {group} {stream}'.encode()).hexdigest()[:32]}"
 
 
-def unmarked(group: str, stream: str) -> OffsetUnknown:
+def unmarked(stream: str) -> OffsetUnknown:
     """The error that a stream is not the one that was read."""
     return OffsetUnknown(
         f"An offset of stream {stream!r} is known, but RabbitMQ does not know that this group has read it: the stream was deleted and "
-        f"created again, or the group has moved to another virtual host or cluster. Say where to begin, e.g. "
-        f"cobalance group reset-offsets {group} --resource {stream} --to-earliest --execute, which resumes it. "
-        f"If the offset was set by hand, and is meant for this stream: cobalance group resume {group} {stream}. Both need --amqp-url."
+        "created again, or the group has moved to another virtual host or cluster. Say where to begin; or, if the offset was set by "
+        "hand, and is meant for this stream, resume it. Both need --amqp-url."
     )
 
 

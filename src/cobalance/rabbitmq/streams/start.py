@@ -50,6 +50,6 @@ def no_offset(stream: str) -> OffsetUnknown:
     """The error that there is no offset to start after, and no start may be chosen."""
     return OffsetUnknown(
         f"No offset of stream {stream!r} is known, though there may have been one: Redis has lost data, a stream was removed "
-        f"from the group for more than a week, or this user may not declare the exchange in RabbitMQ that tells new groups. Say where to begin, e.g. "
-        f"cobalance group reset-offsets GROUP --resource {stream} --to-earliest --execute, which resumes it; or use on_unknown_offset='first'."
+        f"from the group for more than a week, or this user may not declare the exchange in RabbitMQ that tells new groups. Say where to begin, "
+        "or use on_unknown_offset='first'."
     )

@@ -15,6 +15,7 @@ from pika import exceptions as pika_errors
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
+from cobalance.coordinator.advice import command
 from cobalance.errors import (
     QueueMismatch,
     QueueMissing,
@@ -453,7 +454,18 @@ def _state(
 def creation(name: str, partitions: int | None = None) -> str:
     """The command that creates a topic, or a group's queue set."""
     topic, group = set_of(name) or (name, "")
-    return f"cobalance topic create {topic} --partitions {partitions or 'N'}" + (f" --group {group}" if group else "")
+    of_group = {"group": group} if group else {}
+    return command("topic create", topic, key_prefix=None, partitions=partitions or "N", **of_group)
+
+
+def growth(name: str, partitions: int | None = None) -> str:
+    """The command that grows a topic."""
+    return command("topic grow", name, key_prefix=None, partitions=partitions or "N")
+
+
+def deletion(name: str, *, force: bool = False) -> str:
+    """The command that deletes a topic, or a group's queue set."""
+    return command("topic delete", name, key_prefix=None, **({"force": True} if force else {}))
 
 
 def _failure(error: pika_errors.ChannelClosedByBroker, queue: str) -> Exception:

@@ -33,7 +33,7 @@ from cobalance.rabbitmq.model.topic import (
     Topic,
     set_of,
 )
-from cobalance.rabbitmq.topics.admin import LOOK_AHEAD, Admin, connected, creation
+from cobalance.rabbitmq.topics.admin import LOOK_AHEAD, Admin, connected, creation, deletion, growth
 from cobalance.rabbitmq.topics.own_queues import recorded_size
 from cobalance.rabbitmq.topics.queue_sets import bind_set, is_set, mark_sets, own_set, refuse_as_topic, require_bound
 from cobalance.rabbitmq.topics.queue_state import QueueState
@@ -188,7 +188,7 @@ def current_layout(admin: Admin, topic: Topic, *, restores: bool = False) -> Top
     if topic.partitions > partitions and not is_another:
         raise TopicMismatch(
             f"Topic {topic.name!r} at {admin.place} was grown to {counted(partitions, 'partition')}, which is less than {topic.partitions}. "
-            f"{CORRECT}; or grow it: cobalance topic grow {topic.name} --partitions {topic.partitions}"
+            f"{CORRECT}; or grow it: {growth(topic.name, topic.partitions)}"
         )
     return attrs.evolve(topic, partitions=partitions, layout=newest)
 
@@ -204,22 +204,22 @@ def _refuse_other_size(admin: Admin, topic: Topic) -> None:
     if not admin.has_exchange(topic.name):
         raise TopicMismatch(
             f"Topic {topic.name!r} at {admin.place} was not deleted completely, and whether it had {counted(topic.partitions, 'partition')} is not known "
-            f"any more. Delete the rest of it, then create it again: cobalance topic delete {topic.name} --force"
+            f"any more. Delete the rest of it, then create it again: {deletion(topic.name, force=True)}"
         )
     size = recorded_size(admin, topic, list(admin.partition_numbers(topic.prefix)))
     if size is None:
         raise TopicMismatch(
             f"Topic {topic.name!r} at {admin.place} does not have {counted(topic.partitions, 'partition')}, or was created by an earlier version, which "
-            f"did not record how many. {CORRECT}; or delete it and create it again: cobalance topic delete {topic.name}"
+            f"did not record how many. {CORRECT}; or delete it and create it again: {deletion(topic.name)}"
         )
     if is_set(admin, topic):
         raise TopicMismatch(
             f"The queue set {topic.name!r} at {admin.place} has {counted(size, 'partition')}, not {topic.partitions}. It has what was published to its "
-            f"topic before that was deleted and created again. Delete it, then create it again: cobalance topic delete {topic.name}"
+            f"topic before that was deleted and created again. Delete it, then create it again: {deletion(topic.name)}"
         )
     raise TopicMismatch(
         f"Topic {topic.name!r} at {admin.place} has {counted(size, 'partition')}, not {topic.partitions}. {CORRECT}; "
-        f"a topic that does not consist of streams can be given more: cobalance topic grow {topic.name} --partitions N"
+        f"a topic that does not consist of streams can be given more: {growth(topic.name)}"
     )
 
 
@@ -245,7 +245,7 @@ def _incomplete(admin: Admin, layout: Topic, size: int | None, queue: str) -> Qu
         f"{creation(layout.name, size)}"
     )
     if size is None:
-        remedy = f"the topic was not deleted completely. Delete the rest of it: cobalance topic delete {layout.name}"
+        remedy = f"the topic was not deleted completely. Delete the rest of it: {deletion(layout.name)}"
     return QueueMissing(
         f"Queue {queue!r} or a later one was deleted: layout {layout.layout} of topic {layout.name!r} at {admin.place} was opened with "
         f"{number}. Publishers and consumers would disagree on where a key goes: {remedy}."
@@ -273,7 +273,7 @@ def _refuse_if_being_grown(admin: Admin, topic: Topic) -> None:
     if is_being_grown(admin, topic):
         raise TopicInUse(
             f"Topic {topic.name!r} at {admin.place} is being grown, and that was interrupted, so no queue set was created. Complete it "
-            f"first, with the number of partitions that it is to have: cobalance topic grow {topic.name} --partitions N"
+            f"first, with the number of partitions that it is to have: {growth(topic.name)}"
         )
 
 

@@ -15,7 +15,7 @@ import attrs
 from cobalance.errors import TopicInUse
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.topic import MAX_PARTITIONS, Topic, set_of
-from cobalance.rabbitmq.topics.admin import LOOK_AHEAD, Admin, connected, creation
+from cobalance.rabbitmq.topics.admin import LOOK_AHEAD, Admin, connected, creation, deletion
 from cobalance.rabbitmq.topics.broker import is_being_grown, newest_layout
 from cobalance.rabbitmq.topics.layouts import SETTLE_MS
 from cobalance.rabbitmq.topics.own_queues import own_among, recorded_size
@@ -95,7 +95,7 @@ def _came(admin: Admin, name: str, queue: str) -> TopicInUse:
     return TopicInUse(
         f"Queue {queue!r} at {admin.place} has messages or consumers, which came while topic {name!r} was being deleted; they are still "
         f"there, and nothing can be published any more. To go on with them, create the topic again, as it was: {creation(name)}. To delete "
-        f"them, too: cobalance topic delete {name} --force"
+        f"them, too: {deletion(name, force=True)}"
     )
 
 

@@ -55,7 +55,7 @@ from cobalance.errors import (
 )
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.topic import Topic
-from cobalance.rabbitmq.topics.admin import DIRECT, Admin, connected
+from cobalance.rabbitmq.topics.admin import DIRECT, Admin, connected, growth
 from cobalance.rabbitmq.topics.broker import newest_layout, open_layout, read
 from cobalance.rabbitmq.topics.management import bindings_of, unacknowledged_counts
 from cobalance.rabbitmq.topics.own_queues import own_numbers
@@ -117,7 +117,7 @@ def grow_topic(url: str, name: str, partitions: int, *, management_url: str | No
 def _goes_on(name: str, partitions: int) -> str:
     return (
         "Some of the growth is there, for which publishers may wait. It goes on when it is asked for again: "
-        f"cobalance topic grow {name} --partitions {partitions}"
+        f"{growth(name, partitions)}"
     )
 
 

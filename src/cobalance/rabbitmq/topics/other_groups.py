@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 import anyio
 
+from cobalance.coordinator.advice import command
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import queues_key
 from cobalance.coordinator.transport import Script
@@ -118,9 +119,10 @@ def _worked_by(other: Coordinator, queues: Sequence[str]) -> list[str]:
 
 def _in_words(group: str, other: str, queues: Sequence[str]) -> str:
     more = f" and {len(queues) - MOST_NAMED} more" if len(queues) > MOST_NAMED else ""
+    create = command("topic create", "TOPIC", key_prefix=None, partitions="N", group=group)
     return (
         f"group {other} works {', '.join(queues[:MOST_NAMED])}{more}, too, and has members now: each message goes to one of the two groups, "
         f"and a guarded queue to whoever was first. For all messages in both, give one of them queues of its own: "
-        f'create_topic(url, topic, group="{group}") or `cobalance topic create TOPIC --partitions N --group {group}`, and consume '
+        f'create_topic(url, topic, group="{group}") or `{create}`, and consume '
         f'topic.for_group("{group}"). If {other} is this group\'s former name, stop its processes'
     )

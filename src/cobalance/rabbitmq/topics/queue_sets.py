@@ -59,7 +59,7 @@ def refuse_as_topic(admin: Admin, own: Topic) -> None:
     if group and not admin.has_exchange(sets_marker(own.name)) and admin.has_exchange(f"{topic}.v1"):
         raise UsageError(
             f"{own.name!r} is what group {group!r} has of topic {topic!r}, which is made with create_topic(url, Topic({topic!r}, ...), "
-            f"group={group!r}) or cobalance topic create {topic} --partitions N --group {group}."
+            f"group={group!r}) or {creation(own.name)}."
         )
 
 

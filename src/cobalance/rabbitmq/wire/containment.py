@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from functools import wraps
+from shlex import quote
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 from pika import exceptions as pika_errors
@@ -71,6 +72,6 @@ def unreadable(queue: str, method: Basic.Deliver, properties: Unreadable) -> Mes
     return MessageUnreadable(
         f"Queue {queue!r} has a message with headers that cannot be read ({type(properties.error).__name__}), such as a time in milliseconds "
         f"where AMQP has seconds. It was published to exchange {method.exchange!r} with routing key {method.routing_key!r}, and is the "
-        f"oldest one left: take it out (rabbitmqadmin get queue={queue} ackmode=reject_requeue_false, which dead-letters it), or, of a stream, have the group "
+        f"oldest one left: take it out (rabbitmqadmin get queue={quote(queue)} ackmode=reject_requeue_false, which dead-letters it), or, of a stream, have the group "
         "go on behind it (cobalance group reset-offsets, which resumes it)."
     )
