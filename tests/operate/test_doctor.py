@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +17,8 @@ from tests.consumers import Place, channel, new_topic, until
 from tests.names import unique
 from tests.operate.described import group, member
 
-from cobalance import ConsumerGroup, Delivery, Group, GroupAdmin, MemberSettings, Topic, servers
+from cobalance import ConsumerGroup, Delivery, Group, GroupAdmin, GroupSettings, MemberSettings, Topic, servers
+from cobalance.cli.app import app
 from cobalance.description import Backlog
 from cobalance.errors import UsageError
 from cobalance.journal import JournalEntry
@@ -354,6 +356,20 @@ def test_how_late_heartbeats_are() -> None:
         "warning",
         "cobalance group configure g --session-timeout 9000ms, or less load",
     )
+
+
+@pytest.mark.parametrize("revocation_ms", [4_000, 5_000, 5_549, 5_550, 60_000])
+@pytest.mark.parametrize("late_ms", [1_775, 2_500, 14_000])
+def test_a_longer_session_is_advised_with_what_it_needs(revocation_ms: int, late_ms: int) -> None:
+    """A session must not be longer than the revocation timeout: the command would be refused."""
+    settings = GroupSettings(session_timeout_ms=4_000, revocation_timeout_ms=revocation_ms)
+    (late,) = _heartbeats(attrs.evolve(group(), settings=settings), [entry("released", late_ms=late_ms)])
+    program, *words = shlex.split((late.advice or "").partition(",")[0])
+    command, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
+    assert (program, command.__name__) == ("cobalance", "configure")
+    changed = attrs.evolve(settings, **bound.arguments["settings"].given())
+    assert changed.session_timeout_ms == 2 * (1_000 + late_ms)
+    assert changed.revocation_timeout_ms == max(revocation_ms, changed.session_timeout_ms)
 
 
 def test_a_process_that_was_frozen() -> None:

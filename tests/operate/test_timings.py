@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 from tests.coordinator.driver import SETTINGS
 from tests.dashboard.scenes import GROUP, Scene, churned
@@ -73,6 +74,16 @@ def test_advice_goes_no_further_than_what_was_seen_of_members_that_were_well() -
     evidence = session_evidence(SETTINGS, found)
     assert max(evidence.observed) == SETTINGS.session_timeout_ms
     assert f"raise it to {duration(2 * SETTINGS.session_timeout_ms)}" in (evidence.advice or "")
+
+
+def test_a_longer_session_is_advised_with_what_it_needs() -> None:
+    """The command would refuse a session that is longer than the revocation timeout."""
+    found = Timings()
+    found.late.append(5 * SETTINGS.session_timeout_ms)
+    enough = attrs.evolve(SETTINGS, revocation_timeout_ms=2 * SETTINGS.session_timeout_ms)
+    short = attrs.evolve(enough, revocation_timeout_ms=enough.revocation_timeout_ms - 1)
+    advised = [session_evidence(it, found).advice or "" for it in (enough, short)]
+    assert ["revocation_timeout_ms to as much" in it for it in advised] == [False, True]
 
 
 def test_one_change_of_the_membership_is_one() -> None:

@@ -105,7 +105,8 @@ def session_evidence(settings: GroupSettings, timings: Timings) -> Evidence:
     worst, session = max(late, default=0), settings.session_timeout_ms
     advice = None
     if worst > session * 2 // 3:
-        advice = f"A silence of {duration(worst)} nearly ended a session: raise it to {duration(2 * worst)}, or lessen the load."
+        too = ", and revocation_timeout_ms to as much" if 2 * worst > settings.revocation_timeout_ms else ""
+        advice = f"A silence of {duration(worst)} nearly ended a session: raise it to {duration(2 * worst)}{too}, or lessen the load."
     return Evidence((*filter(None, told),), advice, (*late,))
 
 

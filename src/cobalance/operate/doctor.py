@@ -374,8 +374,10 @@ def _heartbeats(group: GroupDescription, entries: Sequence[JournalEntry]) -> Ite
         yield _group(group, "heartbeats", "ok", f"at most {late_ms} ms late, in sessions of {session_ms} ms")
         return
     advised_ms = 2 * (heartbeat_ms + late_ms)
-    longer = of_group(group, "configure", session_timeout=f"{max(advised_ms, session_ms)}ms")
-    advice = f"{longer}, or less load"
+    longer = {"session_timeout": f"{advised_ms}ms"}
+    if advised_ms > group.settings.revocation_timeout_ms:  # which must not be shorter
+        longer["revocation_timeout"] = longer["session_timeout"]
+    advice = f"{of_group(group, 'configure', **longer)}, or less load"
     if advised_ms > max(LONGEST_ADVISED_MS, session_ms):
         advice = "find out what stopped that process: it was frozen, or its machine suspended. With a longer session, others would only wait longer"
     ends = "ends" if heartbeat_ms + late_ms >= session_ms else "nearly ends"
