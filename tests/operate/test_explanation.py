@@ -342,6 +342,10 @@ def test_what_is_left_to_do_and_how_that_goes(group: Group) -> None:
     sentences = Explanation(found, Account("r")).sentences()
     assert "5 messages are left to do, 3 of them in flight, the oldest for 90.0 s." in sentences
     assert sentences[-2:] == ["Its handler, or one before it, has not returned.", "STALL: Nothing of that gets done."]
+    plain = attrs.evolve(found, resources=tuple(attrs.evolve(it, backlog=Backlog()) for it in resources))
+    assert Explanation(plain, Account("r")).sentences()[-1] == "STALL: It is not worked."
+    stopped = attrs.evolve(plain, resources=tuple(attrs.evolve(it, verdict="STOP") for it in plain.resources))
+    assert Explanation(stopped, Account("r")).sentences()[-1] == "STOP: Nobody is there to work it."
     assert Explanation(found, Account()).sentences()[-2:] == [
         "STALL: r, s.",
         "r has had a message in flight for 90.0 s, at web-a/1 (a): its handler, or one before it, has not returned.",

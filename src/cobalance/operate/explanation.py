@@ -127,10 +127,11 @@ class Explanation:
                 yield f"{NOT_RETURNED.capitalize()}."
         elif ends_before(it.committed, backlog.log_end_offset):
             yield f"How much is left to do is unknown: the stream {ENDS_BEFORE}."
+        known = backlog.lag is not None
         meanings = {
             "WARN": "They are worked, but more come than are done; or they wait for a move.",
-            "STALL": "Nothing of that gets done.",
-            "STOP": "Nobody is there to do that.",
+            "STALL": "Nothing of that gets done." if known else "It is not worked.",
+            "STOP": f"Nobody is there to {'do that' if known else 'work it'}.",
         }
         if it.verdict in meanings and (backlog.lag or it.verdict != "WARN"):
             yield f"{it.verdict}: {meanings[it.verdict]}"
