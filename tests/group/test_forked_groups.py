@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from tests.names import unique
 from tests.programs import create_group
 
-from cobalance import BlockingGroup
+from cobalance import BlockingGroup, Group
 from cobalance.settings import GroupSettings
 
 SETTINGS = GroupSettings(
@@ -84,6 +84,48 @@ def test_a_fork_is_told_at_once_that_the_membership_is_not_its_own(group: Blocki
     assert "UsageError: " in said
     assert "before the process was forked" in said
     group.commit("r", 1)
+
+
+async def lead_here(group: Group) -> None:
+    async with group.leadership("r"):
+        pass
+
+
+AWAITED: dict[str, Callable[[Group], Awaitable[object]]] = {
+    "stop": Group.stop,
+    "leave": Group.leave,
+    "commit": lambda it: it.commit("r", 1),
+    "describe": Group.describe,
+    "wait_joined": Group.wait_joined,
+    "wait_left": Group.wait_left,
+    "wait_held": lambda it: it.wait_held("r"),
+    "wait_held any": Group.wait_held,
+    "leadership": lead_here,
+    "tenure.commit": lambda it: it.tenures["r"].commit(1),
+    "tenure.wait_draining": lambda it: it.tenures["r"].wait_draining(),
+}
+DONE: dict[str, Callable[[Group], object]] = {
+    "declare": lambda it: it.declare(["r", "s"], 2),
+    "pause": lambda it: it.pause("r"),
+    "resume": Group.resume,
+}
+
+
+@pytest.mark.anyio
+async def test_a_fork_of_an_event_loop_is_told_so_too() -> None:
+    """It waits for nothing, and is not answered as if it held or had joined anything."""
+    name = unique("forked")
+    group = Group(name, ["r"], redis_url=f"memory://{name}", settings=SETTINGS, resources_version=1)
+    await group.start()
+    await group.wait_held("r")
+    said = {call: in_child(lambda do=do: do(group).__await__().send(None)) for call, do in AWAITED.items()}  # type: ignore[misc]
+    said |= {call: in_child(lambda do=do: do(group)) for call, do in DONE.items()}  # type: ignore[misc]
+    wrong = {
+        call: it for call, it in said.items() if not ("UsageError" in it and "before the process was forked" in it)
+    }
+    assert wrong == {}
+    await group.commit("r", 1)
+    await group.stop()
 
 
 def test_a_tenure_is_not_active_in_a_fork(group: BlockingGroup) -> None:

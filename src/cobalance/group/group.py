@@ -308,7 +308,7 @@ class Group:
             GroupFailed: it was refused; the message says why.
             MembershipError: it was left before that.
         """
-        self._require_entered()
+        self._require_own()
         await self.membership.accepted.wait()
         self.membership.raise_failure()
         if not self.membership.was_member:
@@ -345,7 +345,7 @@ class Group:
         Raises:
             GroupFailed: the group refuses this member; the message says why.
         """
-        self._require_entered()
+        self._require_own()
         await self.membership.over.wait()
         self.membership.raise_failure()
 
@@ -358,7 +358,7 @@ class Group:
             UsageError: this member's list is fixed and lacks one of them.
         """
         self._refuse_unnamed(resources)
-        self._require_entered()
+        self._require_own()
         while True:
             self.membership.raise_failure()
             if self.membership.over.is_set():
@@ -369,6 +369,10 @@ class Group:
             if held and not resources:
                 return list(held.values())
             await self.membership.changed.wait()
+
+    def _require_own(self) -> None:
+        self.membership.check_process()
+        self._require_entered()
 
     def _require_entered(self) -> None:
         if not self.membership.is_open:
@@ -421,6 +425,7 @@ class Group:
         return frozenset(name for name, tenure in self.tenures.items() if tenure.paused)
 
     def _held(self, resources: tuple[str, ...]) -> list[Tenure]:
+        self.membership.check_process()
         held = self.tenures
         missing = [name for name in resources if name not in held]
         if missing:
@@ -504,6 +509,7 @@ class Group:
             Exception: the membership was ended by this exception of the program's own code, or by a
                 :class:`GroupFailed`.
         """
+        self.membership.check_process()
         if self._stay is not None:
             self.membership.tasks.own_code.refuse_leaving()
             await self._stay.end()
@@ -512,7 +518,7 @@ class Group:
 
     async def describe(self) -> GroupDescription:
         """A snapshot of the group: settings, members, resources."""
-        self._require_entered()
+        self._require_own()
         if self.membership.over.is_set():
             raise UsageError(f"this member has left group {self.name}: `GroupAdmin.describe` needs no member")
         return await in_thread(lambda: GroupDescription.read(self.membership.coordinator))

@@ -29,6 +29,9 @@ class Committer(Protocol):
     def is_copy(self) -> bool:
         """Whether this process is a fork of the member's process."""
 
+    def check_process(self) -> None:
+        """Raises UsageError in a fork."""
+
     async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
         """Stores an offset under the tenure's token."""
 
@@ -124,6 +127,7 @@ class Tenure:
 
     async def wait_draining(self) -> None:
         """Returns when no new work may begin."""
+        self._group.check_process()
         await self._draining.wait()
 
     async def wait_resumed(self) -> None:
@@ -280,6 +284,8 @@ class _Commits:
 
     offsets: list[int]
     is_copy = False
+
+    def check_process(self) -> None: ...
 
     async def commit_tenure(self, tenure: Tenure, offset: int) -> None:
         """Appends the offset to the list."""

@@ -309,6 +309,7 @@ class ConsumerGroup(Group):
             UsageError: it is a queue, or the start is invalid. Where only RabbitMQ can say that it is a queue, and has
                 not said so yet, this is a warning in the log instead.
         """
+        self.membership.check_process()
         self.partitions.streams.seek(stream, start)
 
     def _worker_of(self, delivery: Delivery) -> PartitionWorker | None:
