@@ -33,13 +33,14 @@ _ADDRESS = re.compile(r"://[^\s'\"<>`]*")
 _LONE_URL = re.compile(r"\A(\s*[A-Za-z][A-Za-z0-9+.-]*://).*@", re.DOTALL)
 
 # password=… in a query, keyword argument, mapping's repr or configuration line. A quote that nothing closes hides the
-# rest of the text. A token alone is one of ours, and no secret.
+# rest of the text. What follows an "&" and has no value belongs to it: that was not percent-encoded. A token alone is one
+# of ours, and no secret.
 _NAMED = re.compile(
     r"""(?isx)
     ( (?: password | passwd | passphrase | pwd | secret | secret[_-]?(?:access[_-]?)?key | (?:api|private)[_-]?key
         | (?<=[_-]) token | (?<![a-z]) (?: pass | sig | signature | authorization ) ) \b ['"]? \s* [=:] \s* )
     (?: [bfru]{0,2} (?: ' [^'\\]* (?: \\ .? [^'\\]* )* (?: ' | \Z ) | " [^"\\]* (?: \\ .? [^"\\]* )* (?: " | \Z ) )
-      | (?: (?: basic | bearer ) \s+ )? [^\s&;,)\]}'"]+ )
+      | (?: (?: basic | bearer ) \s+ )? [^\s&;,)\]}'"]+ (?: & [^\s&;,)\]}'"=]*+ =*+ (?! [^\s&;,)\]}'"=] ) )* )
     """
 )
 

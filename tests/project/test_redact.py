@@ -35,6 +35,8 @@ REPEATED = [*PIECES, *map("".join, itertools.permutations(PIECES, 2)), "ab12-"]
         ("redis://:s3c@re/t#?@host/1", "redis://***@host/1"),
         ("redis://:s3c ret'\"@host/1", "redis://***@host/1"),
         ("rediss://host/0?password=s3cret&db=1", "rediss://host/0?password=***&db=1"),
+        ("rediss://host/0?password=ab&s3cret==", "rediss://host/0?password=***"),
+        ("redis://host?password=ab&s3cret&db=1, or none", "redis://host?password=***&db=1, or none"),
         ("rediss://host?ssl_password=s3cret", "rediss://host?ssl_password=***"),
         (
             "cannot reach 'amqp://u:s3cret@h/' and redis://:s3cret@h:1, giving up",
