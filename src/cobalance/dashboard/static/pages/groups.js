@@ -20,7 +20,7 @@ const ORDERS = {
 export function show(main) {
   const body = element("tbody");
   const head = element("tr", {}, ...COLUMNS.map((name) => element("th", { scope: "col" }, name)));
-  const empty = element("p", { class: "empty", hidden: true }, "There is no group in this Redis yet. A first member, or ", element("code", {}, "cobalance group create NAME"), ", makes one.");
+  const empty = element("p", { class: "empty", hidden: true }, "There is no group in this Redis yet. A first member, or ", element("code", {}, "cobalance group create NAME"), " with the URL and the key prefix of this dashboard, makes one.");
   const table = element("table", { class: "stack" }, element("thead", {}, head), body);
   const filter = element("input", { type: "search", placeholder: "Filter by name", "aria-label": "Filter groups by name" });
   const order = element("select", { "aria-label": "First" }, ...Object.keys(ORDERS).map((it) => element("option", { value: it }, `first: ${it}`)));

@@ -19,7 +19,7 @@ export function show(main) {
     element("div", { class: "title" }, element("h1", {}, "Status"), total, element("label", { class: "choice" }, onlyBad, " leave out what is well")),
     facts,
     element("div", { class: "card scrolls", tabindex: "0", role: "region", "aria-label": "Findings" }, element("table", { class: "findings stack" }, element("thead", {}, head), body)),
-    element("p", { class: "hint" }, "The same in a shell: ", element("code", {}, "cobalance doctor"), ". It changes nothing. It is looked at once a minute, for however many browsers."),
+    element("p", { class: "hint" }, "The same in a shell: ", element("code", {}, "cobalance doctor"), ", with the URLs and the key prefix of this dashboard. It changes nothing. It is looked at once a minute, for however many browsers."),
   );
   let found = null;
   const draw = () => {
