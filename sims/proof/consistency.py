@@ -95,6 +95,11 @@ def _load(records: Records) -> Collection[object]:
     return wrong | _not_movable(records, "less", less) | _not_movable(records, "loose", loose)
 
 
+def _ids(records: Records) -> Collection[object]:
+    counted = {name: 0 for name, member in records.members.items() if member.is_counted}
+    return records.zsets["ids"].items() ^ counted.items()
+
+
 def _not_movable(records: Records, key: str, expected: dict[str, int]) -> set[object]:
     """A member that keeps only pinned resources may be missing."""
     movable = {it.owner for it in records.resources.values() if it.is_kept and it.rank != "0"}
@@ -215,6 +220,7 @@ _RULES: tuple[tuple[str, Callable[[Records], Iterable[object]]], ...] = (
     ("a resource has no owner, or one that has ended", _owners),
     ("free does not agree with the records", _free),
     ("load does not agree with what is kept", _load),
+    ("ids are not the members", _ids),
     ("revoking does not agree with what could be cancelled", _revoking),
     ("deadlines do not agree with the records", _deadlines),
     ("a counter is wrong", _counters),

@@ -181,6 +181,7 @@ _ZSETS = (
     "timers",
     "deadlines",
     "declared",
+    "ids",
 )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import attrs
 import pytest
 from tests.coordinator.backends import Backend
 from tests.coordinator.driver import SETTINGS, Group, names
 
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.requests import Configure, Describe, Header, Request
+from cobalance.coordinator.requests import Configure, Describe, Header, Request, Section
 from cobalance.errors import GroupExists, InvalidSettings, UnknownGroup
 
 
@@ -58,6 +60,54 @@ def test_pages_show_everything_once(group: Group, page: int) -> None:
             if not cursor:
                 break
         assert sorted(seen) == sorted(expected)
+
+
+@pytest.mark.parametrize("page", [1, 3])
+def test_whoever_stays_is_shown_once_while_others_come_and_go(group: Group, page: int) -> None:
+    """Between two pages, members join and leave and loads change, and none of that hides a member or shows it twice."""
+    a, *_ = group.joined("abcdefghij")
+    group.set_resources(a, names(7))
+    group.drain()
+    shown: list[str] = []
+    for number, ids in enumerate(pages_of(group, "members", page)):
+        shown += ids
+        group.until_left(group.join(f"{'aZz'[number % 3]}{number}", capacity=3))
+        group.set_resources(a, names(7 + number % 3))
+        group.drain()
+    assert sorted(shown) == sorted({*shown})
+    assert set("abcdefghij") <= {*shown}
+
+
+def test_a_kept_offset_is_shown_once_while_others_are_taken_up_again(group: Group) -> None:
+    """Kept offsets are sorted by when they are forgotten, and several may be at the same moment."""
+    a = group.join("a")
+    group.set_resources(a, names(12))
+    a.hear()
+    for number, name in enumerate(names(12)):
+        a.commit(name, number)
+    for still in (8, 4, 0):  # four at a time
+        group.set_resources(a, names(12)[12 - still :])
+        group.drain()
+        group.backend.now_ms += 500
+        a.hear()
+    shown: list[str] = []
+    for number, found in enumerate(pages_of(group, "offsets", 3)):
+        shown += found
+        group.set_resources(a, names(number + 1))  # which takes up one more of those shown first
+        group.drain()
+    assert sorted(shown) == sorted({*shown})
+    assert {"r010", "r011"} <= {it.name for it in group.coordinator.kept_offsets()} <= {*shown}
+
+
+def pages_of(group: Group, section: Section, size: int) -> Iterator[list[str]]:
+    """The names in each page, which is read when it is asked for."""
+    cursor = ""
+    while True:
+        reply = group.execute(Request(Header("-", 0), Describe(section, cursor, size)))
+        yield [row[0] for row in reply.rows]
+        cursor = reply.results[0]
+        if not cursor:
+            return
 
 
 def test_looking_settles_what_is_due(group: Group) -> None:

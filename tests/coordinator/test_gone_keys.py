@@ -54,7 +54,7 @@ def come_back(group: Group, ms: int) -> None:
                 member.rejoin(member.id + "x")
 
 
-@pytest.mark.parametrize("key", ["timers", "owned", "names", "load", "more", "less", "loose"])
+@pytest.mark.parametrize("key", ["timers", "owned", "names", "ids", "load", "more", "less", "loose"])
 @pytest.mark.parametrize("then", ["crash", "join", "leave", "tick"])
 def test_an_index_that_is_gone_is_noticed(backend: Backend, key: str, then: str) -> None:
     """Whatever happens next: a crash is healed, a newcomer gets its share, and who leaves is emptied."""

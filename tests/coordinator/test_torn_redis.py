@@ -134,7 +134,21 @@ def test_lists_that_somebody_deleted_are_declared_again(backend: RedisBackend, d
 
 @pytest.mark.parametrize(
     "name",
-    ["names", "owned", "feed", "load", "revoking", "free", "timers", "deadlines", "journal", "more", "less", "loose"],
+    [
+        "names",
+        "ids",
+        "owned",
+        "feed",
+        "load",
+        "revoking",
+        "free",
+        "timers",
+        "deadlines",
+        "journal",
+        "more",
+        "less",
+        "loose",
+    ],
 )
 def test_a_key_of_a_wrong_type(backend: RedisBackend, name: str) -> None:
     """A key that is not a record was overwritten: calls may fail; after a repair everything continues."""

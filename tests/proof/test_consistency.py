@@ -47,6 +47,7 @@ BREAKS = [
     ("free does not agree with the records", put_in("free", "r0")),
     ("load does not agree with what is kept", put_in("load", "A.1", 1)),
     ("load does not agree with what is kept", put_in("loose", "C.1", 1)),
+    ("ids are not the members", put_in("ids", "C.1")),
     ("revoking does not agree with what could be cancelled", put_in("revoking", "A.1")),
     ("deadlines do not agree with the records", put_in("deadlines", "r0", 1)),
     ("a counter is wrong", put("scalars", total="4")),

@@ -300,6 +300,11 @@ class Coordinator:
         for row in self._rows("members"):
             yield MemberRow.read(row)
 
+    def members_of(self, process: str) -> list[MemberRow]:
+        """The members of one process, by one call: their ids are its name and a count."""
+        reply = self._admin(Describe("members", f"{process}.", page=MEMBERS_A_CALL))
+        return [row for row in map(MemberRow.read, reply.rows) if row.id.startswith(f"{process}.")]
+
     def sample_members(self, most: int) -> list[MemberRow]:
         """Some live members, by one call."""
         reply = self._admin(Describe("members", page=most))
@@ -320,7 +325,8 @@ class Coordinator:
 
     def kept_offsets(self) -> Iterator[KeptOffset]:
         """The kept offsets of resources that left the group, the first to expire first."""
-        for name, committed, until in self._rows("offsets"):
+        found = {row[0]: row for row in self._rows("offsets")}  # one that was taken up and left again is listed twice
+        for name, committed, until in found.values():
             yield KeptOffset(name, int(committed), int(float(until)))
 
     def _lines(self, section: Section, cursor: str = "") -> Iterator[str]:

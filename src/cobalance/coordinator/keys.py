@@ -20,6 +20,7 @@ name           type    contents; expires with the group (``_prelude/87_expiry.lu
 ``owned``      zset    ``<member> k<rank><token> <resource>`` kept; ``p<since>`` pending revocation, cancellable;
                        ``r<since>`` pending because the resource is being removed
 ``feed``       zset    ``<member> <version> <resource>``: changes that the member has not confirmed
+``ids``        zset    every member in ``load``, by id, so that a page of them is "those behind this one"
 ``load``       zset    member → resources it keeps, per unit of its capacity (``40_shares.lua``); below 0 for graced
                        members; above 2^53 for those without a share
 ``more``       zset    who may have more: ``<subscription> <load with one more> <member>``
@@ -65,6 +66,7 @@ NAMES = (
     "less",
     "loose",
     "declared",
+    "ids",
 )
 
 

@@ -10,10 +10,11 @@
 --          declared  {text}: in each line a resource on the list of the subscription that the cursor names
 --          offsets  {resource, committed, when it is forgotten} of what was let go of
 --          resources  {text}: in each line a name, its record (20_records.lua) and what is committed, which may be empty
+-- A cursor is the last entry of its page, not a place in an order: what is there all the time is in one page, whatever comes and goes.
 -- One text for a page, since Redis takes longer to reply with many words than to read them.
 --- @prelude
 
-local wrong = malformed(ARGV[FIRST] == 'members' and 'won' or 'wtn')
+local wrong = malformed('wtn')
 if wrong then return wrong end
 
 local CURSOR_AT, PAGE = ARGV[FIRST + 1], tonumber(ARGV[FIRST + 2])
@@ -44,15 +45,14 @@ local MOST_BYTES = 256 * 1024 -- bytes: what members report may be much longer t
 
 -- A page ends early where members have reported much.
 local function member_rows()
-  local from, size = tonumber(CURSOR_AT == '' and '0' or CURSOR_AT), 0
-  local ids = call('ZRANGE', LOAD, int(from), int(from + PAGE - 1))
-  results[1] = #ids == PAGE and int(from + PAGE) or ''
+  local size, ids = 0, call('ZRANGEBYLEX', IDS, CURSOR_AT == '' and '-' or '(' .. CURSOR_AT, '+', 'LIMIT', '0', int(PAGE))
+  results[1] = #ids == PAGE and ids[#ids] or ''
   for i = 1, #ids do
     if member(ids[i]) then
       local row = member_row(ids[i])
       results[#results + 1], size = row, size + #row[#row]
       if size > MOST_BYTES then
-        if i < #ids then results[1] = int(from + i) end
+        if i < #ids then results[1] = ids[i] end
         return
       end
     end
@@ -80,11 +80,25 @@ local function declared_rows()
   results[2] = {table.concat(entries, '\n')}
 end
 
+-- How many timers lie not behind the one that the cursor names, which may be gone, by when it is due. Those due at one moment are
+-- in the order of their names.
+local function count_up_to_cursor()
+  local due, id = string.match(CURSOR_AT, '^(%S+) (.*)$')
+  if not due then return 0 end
+  local low = tonumber(redis.pcall('ZCOUNT', TIMERS, '-inf', '(' .. due)) or 0 -- somebody's cursor may be none of ours
+  local high = tonumber(redis.pcall('ZCOUNT', TIMERS, '-inf', due)) or 0
+  while low < high do
+    local middle = floor((low + high) / 2)
+    if is_before(id, call('ZRANGE', TIMERS, int(middle), int(middle))[1]) then high = middle else low = middle + 1 end
+  end
+  return low
+end
+
 -- Timers of other kinds are passed over, so that a page may be short.
 local function offset_rows()
-  local from = tonumber(CURSOR_AT == '' and '0' or CURSOR_AT)
+  local from = count_up_to_cursor()
   local found = call('ZRANGE', TIMERS, int(from), int(from + PAGE - 1), 'WITHSCORES')
-  results[1] = #found == 2 * PAGE and int(from + PAGE) or ''
+  results[1] = #found == 2 * PAGE and found[#found] .. ' ' .. found[#found - 1] or ''
   for i = 1, #found, 2 do
     local name = string.match(found[i], '^o:(.*)$')
     local offset = name and offset_of(name)

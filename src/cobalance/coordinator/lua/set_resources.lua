@@ -17,15 +17,6 @@ local VERSION, HASH, FROM, TO, NAMES_AT = tonumber(ARGV[9]), ARGV[10], ARGV[11],
 
 local l, subscription -- the list of the caller's subscription
 
--- Byte by byte, as Redis orders names: `<` on strings would follow the server's locale.
-local function is_before(a, b)
-  for i = 1, min(#a, #b) do
-    local x, y = string.byte(a, i), string.byte(b, i)
-    if x ~= y then return x < y end
-  end
-  return #a < #b
-end
-
 -- How many of the names lie not behind a cut. They are sorted.
 local function count_up_to(cut)
   local low, high = NAMES_AT, #ARGV + 1

@@ -8,7 +8,7 @@ local unpack = table.unpack or unpack
 local STATE, MEMBERS, RESOURCES, NAMES, OWNED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local FEED, LOAD, REVOKING, FREE, TIMERS = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local DEADLINES, OFFSETS, JOURNAL = KEYS[11], KEYS[12], KEYS[13]
-local MORE, LESS, LOOSE, DECLARED = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
+local MORE, LESS, LOOSE, DECLARED, IDS = KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18]
 
 local IDENTITY = string.match(ARGV[1], '^!?([^/]*)') -- the server that the caller's connection belongs to
 
@@ -61,6 +61,15 @@ local function number(text)
     if n and string.byte(text) > 48 and not digits[n] then digits[n] = text end -- as it would be written, beginning with no 0 or sign
   end
   return n
+end
+
+-- Byte by byte, as Redis orders names: `<` on strings would follow the server's locale.
+local function is_before(a, b)
+  for i = 1, min(#a, #b) do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then return x < y end
+  end
+  return #a < #b
 end
 
 -- Fixed width, so that lexical order is numerical order.

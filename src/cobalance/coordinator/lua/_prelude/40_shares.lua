@@ -207,6 +207,7 @@ end
 
 local function enter_shares(m)
   keeps[m.id] = 0
+  call('ZADD', IDS, '0', m.id)
   note_shift(m.id)
   count_class(class_of(m), 1)
   lists.count(m.subscription, 1)
@@ -219,6 +220,7 @@ local function leave_shares(m)
   lists.count(m.subscription, -1)
   unrank(m)
   call('ZREM', LOAD, m.id)
+  call('ZREM', IDS, m.id)
   call('ZREM', LESS, m.id)
   leave_revoking(m)
 end

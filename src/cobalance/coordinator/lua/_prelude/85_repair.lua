@@ -237,7 +237,7 @@ end
 -- Where a group is made, there may have been one whose scalars are gone. Members at work bring claims; what nobody claims is free. Its
 -- offsets and its journal stay. True if there was one: the next call repairs, so that no offset is kept for ever.
 function clear_remains()
-  local found = call('UNLINK', MEMBERS, RESOURCES, NAMES, OWNED, FEED, LOAD, MORE, LESS, LOOSE, REVOKING, FREE, TIMERS, DEADLINES, DECLARED)
+  local found = call('UNLINK', MEMBERS, RESOURCES, NAMES, OWNED, FEED, LOAD, IDS, MORE, LESS, LOOSE, REVOKING, FREE, TIMERS, DEADLINES, DECLARED)
   return found > 0 or not is_empty(OFFSETS)
 end
 
@@ -251,7 +251,7 @@ function repair(reason, page, cursor, server)
   if page == 0 then
     local are_lost = are_records_lost(reason)
     if G.incarnation == 0 then clear_remains() end -- it was still being made: its maker begins again
-    call('UNLINK', NAMES, OWNED, LOAD, MORE, LESS, LOOSE, REVOKING, FREE, DEADLINES)
+    call('UNLINK', NAMES, OWNED, LOAD, IDS, MORE, LESS, LOOSE, REVOKING, FREE, DEADLINES)
     drop_foreign(DECLARED, 'ZCARD', DECLARED)
     lists.forget_members()
     drop_foreign(TIMERS, 'ZCARD', TIMERS)
@@ -296,6 +296,7 @@ end
 -- what is shared has a name and a record, and is owned or free; and lists have names. A script that needs a key of a wrong type says so.
 local function is_key_gone()
   if count(TIMERS) == 0 and is_timed() then return true end
+  if count(IDS) ~= count(LOAD) then return true end
   if G.classes == '' then return false end
   if count(LOAD) == 0 or (G.live > 0 and count(MORE) == 0) then return true end
   local someone = G.coordinator ~= '' and G.coordinator or redis.pcall('ZRANGE', LOAD, '0', '0')[1]
