@@ -23,7 +23,7 @@ from tests.names import unique
 from cobalance import ConsumerGroup, Delivery, Group, MemberSettings, Topic, servers
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
-from cobalance.coordinator.requests import Commit, CommitItem, Header, Release, ReleaseItem, Request
+from cobalance.coordinator.requests import Commit, CommitItem, Header, Join, Release, ReleaseItem, Request
 from cobalance.journal import Journal
 from cobalance.rabbitmq.consume import fencing
 from cobalance.rabbitmq.consume.fencing import Fence
@@ -188,6 +188,35 @@ async def test_who_expired_is_found_under_any_key_prefix(
         assert await anyio.to_thread.run_sync(fence.sweep) == 1
         transport.close()
     assert closed == ["connection"]
+
+
+async def test_who_is_back_when_its_connection_is_found_keeps_it(
+    amqp_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members and connections are listed one after the other, and a process may join in between."""
+    name, closed = unique("fenced"), []
+    frozen = Group(name, ["r0"], redis_url=redis_url, settings=SETTINGS)
+    await frozen.start()
+    await frozen.wait_held("r0")
+    process = frozen.member.rpartition(".")[0]
+    frozen.membership.abandon()
+    transport = open_transport(redis_url)
+    coordinator = Coordinator(transport, name)
+
+    def join_and_list(*_: object) -> list[tuple[str, str]]:
+        request = Request(Header(f"{process}.2", 1), Join(settings=SETTINGS))
+        assert coordinator.execute(request).status == "OK"
+        return [("connection", f"{name}/{process}")]
+
+    monkeypatch.setattr(fencing, "connection_names", join_and_list)
+    monkeypatch.setattr(fencing, "close_connection", lambda *given: closed.append(given[2]))
+    async with Group(name, ["r0"], redis_url=redis_url, settings=SETTINGS) as heir:
+        await heir.wait_held("r0")
+        fence = Fence(coordinator, amqp_url, "http://127.0.0.1:1")
+        assert await anyio.to_thread.run_sync(fence.sweep) == 0
+        assert not fence.pending
+    transport.close()
+    assert closed == []
 
 
 async def freeze_and_wake(

@@ -49,6 +49,9 @@ MEMBERS_A_CALL = 200
 _PAGES: dict[Section, int] = {"resources": 500, "declared": 2_000}
 """Rows of a call, so that none keeps Redis busy for more than a few milliseconds."""
 
+_LIVES = 20
+"""More than a process may have at a time: the member that it is, and one before that is kept for a grace."""
+
 LOOK_AGAIN_S = Backoff(0.01, 0.1)
 """A member answers within a few milliseconds, or not at all: then nobody's looks should keep Redis busy."""
 
@@ -302,7 +305,7 @@ class Coordinator:
 
     def members_of(self, process: str) -> list[MemberRow]:
         """The members of one process, by one call: their ids are its name and a count."""
-        reply = self._admin(Describe("members", f"{process}.", page=MEMBERS_A_CALL))
+        reply = self._admin(Describe("members", f"{process}.", page=_LIVES))
         return [row for row in map(MemberRow.read, reply.rows) if row.id.startswith(f"{process}.")]
 
     def sample_members(self, most: int) -> list[MemberRow]:

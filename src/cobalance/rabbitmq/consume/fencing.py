@@ -72,11 +72,18 @@ class Fence:
                 self._expired.pop(_process(row.id), None)
         owners = {f"{self._coordinator.group}/{process}": process for process in self._expired}
         found = [it for it in connection_names(self._amqp_url, self._management_url) if it[1] in owners]
+        closed = 0
         for name, owner in found:
-            close_connection(self._amqp_url, self._management_url, name, "its member's session has expired")
-            log.warning("closed the RabbitMQ connection of %s, whose session has expired", owner)
+            if self._is_over(owners[owner]):
+                close_connection(self._amqp_url, self._management_url, name, "its member's session has expired")
+                log.warning("closed the RabbitMQ connection of %s, whose session has expired", owner)
+                closed += 1
             self._expired.pop(owners[owner], None)
-        return len(found)
+        return closed
+
+    def _is_over(self, process: str) -> bool:
+        """Asks about this process alone: it may have joined since the members were listed."""
+        return all(row.status == "graced" for row in self._coordinator.members_of(process))
 
     def _read_journal(self) -> None:
         """Reads which sessions have expired: each is an entry, written in the step that frees what the member held."""
