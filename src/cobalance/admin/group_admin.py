@@ -51,7 +51,7 @@ class GroupAdmin:
     """Creates, describes, repairs and deletes groups; ``cobalance group`` does the same from a shell.
 
     Every method blocks: in async programs call it in a thread, for instance with ``anyio.to_thread.run_sync``. Close
-    it, or use it in a ``with``.
+    it, or use it in a ``with``. In a fork of the process it goes on with a connection of its own.
 
     Args:
         redis_url: as for :class:`cobalance.Group`.

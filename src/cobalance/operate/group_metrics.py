@@ -6,7 +6,6 @@ a member, since member ids are never used again. What is unknown is left out, or
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, get_args
@@ -22,6 +21,7 @@ from cobalance.group.clock import monotonic_ms
 from cobalance.names import split_resource, validate_name
 from cobalance.operate.tally import FENCED_VERBS, OUTCOMES, REASONS, Tally
 from cobalance.operate.watch import LOOK_MS, Looks
+from cobalance.threads.forks import ForkSafe
 
 if TYPE_CHECKING:
     from cobalance.operate.watch import Watch
@@ -41,7 +41,7 @@ class Observed:
     tally: Tally
 
 
-class GroupMetrics(Collector):
+class GroupMetrics(ForkSafe, Collector):
     """Collects metrics of groups: ``registry.register(GroupMetrics(...))``. Made by :meth:`GroupAdmin.metrics`.
 
     Args:
@@ -68,7 +68,7 @@ class GroupMetrics(Collector):
         self._knows_all = False
         """Whether they have all been listed once."""
         self._looks = Looks(within_ms)
-        self._lock = threading.Lock()
+        super().__init__()
 
     def describe(self) -> list[Metric]:
         """Nothing, so that registering needs no server."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from cobalance.group.clock import monotonic_ms
 from cobalance.operate.backlog import Broker, OnUnknown
 from cobalance.operate.group_snapshot import read_snapshot, say_nothing
 from cobalance.operate.verdict import WINDOW_MS, Sample, judge, sample
+from cobalance.threads.forks import ForkSafe
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ SAMPLES = 12
 """Samples in a window, besides the latest: enough to see that something falls or rises."""
 
 
-class Watch:
+class Watch(ForkSafe):
     """A group under watch. Any number of threads may ask: the servers are asked once a second at most.
 
     Made by :meth:`GroupAdmin.watch`; valid for as long as that is open.
@@ -49,7 +49,7 @@ class Watch:
         self._coordinator, self._broker, self._on_unknown = coordinator, broker, on_unknown
         self._fresh_ms, self._clock = fresh_ms, clock
         self._histories = Histories(window_ms)
-        self._lock = threading.Lock()
+        super().__init__()
         self._latest: GroupDescription | None = None
         self._silent: set[str] = set()
         self._read_at = 0

@@ -1,12 +1,16 @@
-"""Forked processes: memberships, with their threads and connections, stay with the parent."""
+"""Forked processes: memberships, with their threads and connections, stay with the parent; what only asks goes on in
+both.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
+from weakref import WeakSet
 
 from cobalance.errors import UsageError
-from cobalance.threads.cancellation import is_cancellation
+from cobalance.lazy import importing
 
 
 class Forkable:
@@ -29,12 +33,38 @@ class Forkable:
             )
 
 
+class ForkSafe:
+    """Base of objects that a fork goes on using, each with a lock."""
+
+    def __init__(self) -> None:
+        self._begin()
+        _fork_safe.add(self)
+
+    def _begin(self) -> None:
+        """At first, and in each fork before anything else: a thread that the fork does not have may hold the lock."""
+        self._lock = threading.Lock()
+
+
+_fork_safe = WeakSet[ForkSafe]()
+
+
+def _begin_all() -> None:
+    for it in _fork_safe:
+        it._begin()  # noqa: SLF001 -- it is one of this module
+
+
+os.register_at_fork(after_in_child=_begin_all)
+
+
 def end_fork(error: BaseException | None) -> None:
     """Ends a forked process at once, with the exit code that the error would have caused.
 
     Its event loop shares the wake-up descriptors of the parent's: closing it would disable the parent's, and using it
     hangs. So a fork cannot just continue. Cancellations are left to the loop.
     """
+    with importing:
+        from cobalance.threads.cancellation import is_cancellation
+
     if error is None:
         error = UsageError(
             "a fork has left the `async with` of its parent's group, whose event loop only the parent can go on with: end the fork with os._exit() "

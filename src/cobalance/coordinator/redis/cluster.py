@@ -10,7 +10,6 @@ server.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from cobalance.coordinator.redis.listener import RedisListener
 from cobalance.coordinator.redis.transport import RedisTransport
 from cobalance.coordinator.transport import CALL_TIMEOUT_MS, OnHint, PartlyListed, Reply, Script, not_a_coordinator_url
 from cobalance.errors import ServerError, Unreachable
+from cobalance.threads.forks import ForkSafe
 
 _REDIRECTIONS = 5
 """Redis Cluster settles within one or two; more would mean that its nodes disagree."""
@@ -44,7 +44,7 @@ T = TypeVar("T")
 Node = tuple[str, int]
 
 
-class ClusterTransport:
+class ClusterTransport(ForkSafe):
     """A :class:`Transport` with a connection to each node in use."""
 
     def __init__(self, url: str, *, call_timeout_ms: int = CALL_TIMEOUT_MS) -> None:
@@ -77,7 +77,7 @@ class ClusterTransport:
         """
         self._turns = count()
         self._closed = False
-        self._lock = threading.Lock()
+        super().__init__()
 
     def __repr__(self) -> str:
         return f"<ClusterTransport to {self.place}>"

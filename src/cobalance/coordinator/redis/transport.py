@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
@@ -30,6 +29,7 @@ from cobalance.coordinator.redis.permissions import (
 from cobalance.coordinator.redis.raw_reply import read_raw
 from cobalance.coordinator.transport import CALL_TIMEOUT_MS, CERTAIN, DOUBTED, OnHint, Reply, Script
 from cobalance.errors import EvictingPolicy, ServerError, Unreachable
+from cobalance.threads.forks import ForkSafe
 
 _log = logging.getLogger("cobalance.coordinator")
 
@@ -48,11 +48,12 @@ _KEYS_A_SCAN = 1_000
 """Scanning this many keys takes Redis well under a millisecond."""
 
 
-class RedisTransport:
+class RedisTransport(ForkSafe):
     """One Redis, one connection, one call at a time.
 
     The connection is not shared, so the identity read when it was made is that of the server behind every call on it.
-    Any doubt about its state (an error, a timeout, unexpected bytes) ends it, and the next call makes a new one.
+    Any doubt about its state (an error, a timeout, unexpected bytes) ends it, and the next call makes a new one. So does
+    the next call in a fork, which closes its copy of the parent's socket: redis-py shuts no other process's socket down.
     """
 
     def __init__(
@@ -73,7 +74,6 @@ class RedisTransport:
         self._identity, self._database = "", ""
         self._version: str | None = None
         self._greeted = False
-        self._in_step = False
         self._permitted: set[str] = set()
         """The groups, by their first key, for which this connection's user was found to have all permissions that
         scripts need.
@@ -82,10 +82,14 @@ class RedisTransport:
         """Whether this connection's user may PING."""
         self._fails_over = fails_over
         self._warned = set() if warned is None else warned
+        self._closed = False
+        super().__init__()
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._in_step = False
         self._posted: list[Reply] | None = None
         """Where the answer goes that is still to be read."""
-        self._closed = False
-        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<RedisTransport to {self._place}>"
