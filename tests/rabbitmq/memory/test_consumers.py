@@ -138,6 +138,79 @@ def test_consumers_take_turns(at: Place, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", QUEUES)
+def test_a_consumer_with_a_higher_priority_is_served_first(at: Place, kind: str) -> None:
+    """As long as it has room. Those with the same priority take turns; a consumer without one has 0."""
+    queue, publisher = at.queue(kind), at.client()
+    low, none, high, other = at.client(), at.client(), at.client(), at.client()
+    low.consume(queue, prefetch=5, arguments={"x-priority": -1})
+    none.consume(queue, prefetch=1)
+    for it in (high, other):
+        it.consume(queue, prefetch=1, arguments={"x-priority": 7})
+    publisher.publish(queue, *range(1, 6))
+    assert sorted(high.bodies(1) + other.bodies(1)) == ["1", "2"]
+    assert none.bodies(1) == ["3"]
+    assert low.bodies(2) == ["4", "5"]
+    high.settle(Basic.Ack(1))
+    publisher.publish(queue, 6, 7)
+    assert high.bodies(1) == ["6"]
+    assert low.bodies(1) == ["7"]
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_of_those_that_wait_the_one_with_the_highest_priority_is_next(at: Place, kind: str) -> None:
+    """The active one stays active, whatever priority others have. A quorum queue of RabbitMQ 3.10 goes by who came first."""
+    if kind == "quorum" and at.version >= (3, 11):
+        pytest.skip("these look at priorities")
+    queue, publisher = at.queue(kind, x_single_active_consumer=True), at.client()
+    active, plain, high = at.client(), at.client(), at.client()
+    active.consume(queue)
+    plain.consume(queue)
+    high.consume(queue, arguments={"x-priority": 1})
+    publisher.publish(queue, 1)
+    assert active.bodies(1) == ["1"]
+    active.settle(Basic.Ack(1))
+    active.close_channel()
+    publisher.publish(queue, 2)
+    second, last = (high, plain) if kind == "classic" else (plain, high)
+    assert second.bodies(1) == ["2"]
+    second.settle(Basic.Ack(1))
+    second.close_channel()
+    publisher.publish(queue, 3)
+    assert last.bodies(1) == ["3"]
+
+
+def test_a_channel_hands_its_queue_over_to_itself(at: Place) -> None:
+    """By a second consumer with a higher priority, before the first one is cancelled. All goes back in its order."""
+    queue, holder, following = at.filled("quorum", 5, x_single_active_consumer=True), at.client(), at.client()
+    first: Any = holder.consume(queue, prefetch=2, consumer_tag="1")  # by tag in RabbitMQ 3.10
+    assert holder.bodies(2) == ["1", "2"]
+    holder.consume(queue, prefetch=2, consumer_tag="2", arguments={"x-priority": 1})
+    holder.settle(Basic.Cancel(first))
+    assert holder.bodies(2) == ["3", "4"]
+    holder.close_channel()
+    following.consume(queue)
+    assert following.bodies(5) == ["1", "2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+@pytest.mark.parametrize(("priority", "type_"), [("high", "longstr"), (True, "bool")])
+def test_a_priority_is_an_integer(at: Place, kind: str, priority: Any, type_: str) -> None:
+    """Negative ones, too."""
+    queue = at.queue(kind)
+    refused = at.refusal(lambda it: it.basic_consume(queue, print, arguments={"x-priority": priority}))
+    where = f"invalid arg 'x-priority' for queue '{queue}' in vhost '/'"
+    assert refused == Refused(406, f'PRECONDITION_FAILED - {where}: "expected integer, got {type_}"')
+
+
+def test_streams_have_no_priorities(at: Place) -> None:
+    """They serve everybody."""
+    queue, client = at.queue("stream"), at.client()
+    where = f"invalid arg 'x-priority' for queue '{queue}' in vhost '/'"
+    refused = client.refusal(lambda _: client.consume(queue, prefetch=1, arguments={"x-priority": 1}))
+    assert refused == Refused(406, f"PRECONDITION_FAILED - {where} of queue type rabbit_stream_queue")
+
+
+@pytest.mark.parametrize("kind", QUEUES)
 def test_without_acks_everything_comes(at: Place, kind: str) -> None:
     """Whatever the prefetch; it is gone with the channel."""
     queue, client = at.filled(kind, 5), at.client()

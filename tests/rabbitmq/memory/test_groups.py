@@ -8,7 +8,17 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from tests.consumers import SETTINGS, WITHIN_S, Place, Seen, new_topic, place, until
+from tests.consumers import (
+    SETTINGS,
+    WITHIN_S,
+    Place,
+    Seen,
+    handler_of,
+    new_topic,
+    place,
+    take_in_vain,
+    until,
+)
 from tests.names import unique
 from tests.rabbitmq.memory.clients import Client
 from tests.reading import Reading, committed, member
@@ -25,6 +35,8 @@ from cobalance.rabbitmq import (
     replay_dead_letters,
     verify_topic,
 )
+from cobalance.rabbitmq.memory.channel import MemoryChannel
+from cobalance.rabbitmq.memory.refusal import Refusal
 from cobalance.rabbitmq.streams import reading_mark
 from cobalance.rabbitmq.streams.extent import Extent, read_extents
 from cobalance.rabbitmq.wire.address import single_urls
@@ -36,6 +48,21 @@ from cobalance.testing.broker import Broker
 @pytest.fixture
 def url(any_url: str) -> str:
     return any_url
+
+
+@pytest.fixture(autouse=True)
+def _all_is_there(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing that the library itself asks for is missing in memory."""
+    refuse, missing = MemoryChannel.refuse, list[str]()
+
+    def note(self: MemoryChannel, refusal: Refusal, method: Any) -> None:
+        if "memory:// has no" in refusal.text:
+            missing.append(refusal.text)
+        refuse(self, refusal, method)
+
+    monkeypatch.setattr(MemoryChannel, "refuse", note)
+    yield
+    assert not missing
 
 
 @pytest.fixture
@@ -103,6 +130,26 @@ def test_consumers_publishers_and_dead_letters(url: str, name: str) -> None:
         replay_dead_letters(url, name, everything=True)
         churn_until(lambda: billed == [b"1", b"2", b"bad"])
         assert len(group.tenures) == topic.partitions
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+async def test_a_smaller_prefetch_than_before_keeps_the_order(here: Place, kind: str) -> None:
+    """A quorum queue puts what comes back behind what came back before: the rest of that is taken before it is given back."""
+    seen = Seen()
+    with new_topic(here.amqp_url, 1, kind) as topic:
+
+        async def stop_at_third(delivery: Delivery) -> None:
+            if len(seen.bodies) == 2:
+                group.pause(delivery.queue)
+            seen.note(delivery)
+
+        here.publish(topic, *range(20))
+        take_in_vain(here.amqp_url, topic.queue_names[0], ahead=10)
+        async with here.member(topic, stop_at_third, prefetch=2) as group:
+            await seen.wait(3)
+        async with here.member(topic, handler_of(seen)):
+            assert await seen.wait(20) == [str(it) for it in range(20)]
 
 
 def churn_until(condition: Callable[[], object]) -> None:

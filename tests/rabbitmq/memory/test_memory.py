@@ -92,13 +92,13 @@ def send(url: str, properties: BasicProperties) -> None:
         ),
         (
             lambda url: call(
-                url, lambda it: [it.queue_declare("q"), it.basic_consume("q", print, arguments={"x-priority": 1})]
+                url, lambda it: [it.queue_declare("q"), it.basic_consume("q", print, arguments={"x-credit": 1})]
             ),
-            "consumers with x-priority",
+            "consumers with x-credit",
         ),
         (lambda url: call(url, lambda it: it.tx_select()), r"memory:// has no Tx.Select"),
     ],
-    ids=["management", "CC", "headers", "x-max-length", "priority", "transactions"],
+    ids=["management", "CC", "headers", "x-max-length", "credit", "transactions"],
 )
 def test_what_it_does_not_do_is_refused(cobalance_broker: Broker, ask: Callable[[str], Any], words: str) -> None:
     """Rather than done wrongly."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from pika.spec import Basic
 
+from cobalance.rabbitmq.memory.queue import PRIORITY
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -27,6 +29,11 @@ class ChannelConsumer:
     without_acks: bool
     arguments: Mapping[str, Any]
     out: int = 0
+
+    @property
+    def priority(self) -> int:
+        """Of those with room, the highest is served first."""
+        return int(self.arguments.get(PRIORITY, 0))
 
     @property
     def has_room(self) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.memory.clock import Clock
     from cobalance.rabbitmq.memory.message import Message
 
-TYPE, OFFSET = "x-queue-type", "x-stream-offset"
+TYPE, OFFSET, PRIORITY = "x-queue-type", "x-stream-offset", "x-priority"
 
 
 @attrs.frozen
@@ -49,6 +49,10 @@ class Consumer(Protocol):
     without_acks: bool
     prefetch: int
     arguments: Mapping[str, Any]
+
+    @property
+    def priority(self) -> int:
+        """Of those with room, the highest is served first."""
 
     @property
     def has_room(self) -> bool:
@@ -139,7 +143,7 @@ class MemoryQueue(ABC):
     def attach(self, consumer: Consumer) -> None:
         """Adds a consumer, or refuses it. It gets nothing before `serve`."""
         for name in sorted(consumer.arguments.keys() - self.takes_of_consumers):
-            if name == OFFSET:
+            if name in {OFFSET, PRIORITY}:
                 kind = f"rabbit_{self.declaration.kind}_queue"
                 raise precondition_failed(
                     f"invalid arg '{name}' for queue '{self.name}' in vhost '/' of queue type {kind}"

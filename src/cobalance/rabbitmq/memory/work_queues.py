@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import insort
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from cobalance.rabbitmq.memory.queue import TYPE, MemoryQueue
+from cobalance.rabbitmq.memory.queue import PRIORITY, TYPE, MemoryQueue
 from cobalance.rabbitmq.memory.refusal import access_refused, not_supported, precondition_failed
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ class ClassicQueue(MemoryQueue):
 
     supported = DEAD_LETTER | {TYPE, MESSAGE_TTL, QUEUE_TTL, SINGLE_ACTIVE}
     refused = OF_STREAMS | {LIMIT}
+    takes_of_consumers = frozenset({PRIORITY})
     must_last = False
+    waits_by_priority: ClassVar[bool] = True
+    """Whether of those that wait for a single active consumer the one with the highest is next, or who came first."""
 
     def __init__(self, declaration: Declaration, surroundings: Surroundings) -> None:
         super().__init__(declaration, surroundings)
@@ -67,10 +71,17 @@ class ClassicQueue(MemoryQueue):
         has_single = consumer.exclusive and self.arguments.get(SINGLE_ACTIVE)
         if has_single or (self.consumers and any(it.exclusive for it in (consumer, *self.consumers))):
             raise access_refused(f"queue '{self.name}' in vhost '/' in exclusive use")
+        self._line_up(consumer)
+
+    def _line_up(self, consumer: Consumer) -> None:
+        _check_integer(PRIORITY, consumer.arguments.get(PRIORITY, 0), self.name)
         super().attach(consumer)
 
     def detach(self, consumer: Consumer) -> None:
+        was_first = self.consumers[:1] == [consumer]
         super().detach(consumer)
+        if was_first and self.waits_by_priority:
+            self.consumers.sort(key=attrgetter("priority"), reverse=True)
         self.used()
 
     def serve(self) -> None:
@@ -88,7 +99,7 @@ class ClassicQueue(MemoryQueue):
     def _next(self) -> Consumer | None:
         if self.arguments.get(SINGLE_ACTIVE):
             return next((it for it in self.consumers[:1] if it.has_room), None)
-        free = next((it for it in self.consumers if it.has_room), None)
+        free = max((it for it in self.consumers if it.has_room), key=attrgetter("priority"), default=None)
         if free is not None:  # in turn
             self.consumers.remove(free)
             self.consumers.append(free)
@@ -173,6 +184,7 @@ class QuorumQueue(ClassicQueue):
     supported = ClassicQueue.supported | {LIMIT}
     refused = OF_STREAMS | {"x-max-priority"}
     must_last = True
+    waits_by_priority = False
 
     def check_deletion(self, *, if_unused: bool, if_empty: bool) -> None:
         for flag, is_set in (("if-empty", if_empty), ("if-unused", if_unused)):
@@ -183,7 +195,7 @@ class QuorumQueue(ClassicQueue):
                 )
 
     def attach(self, consumer: Consumer) -> None:
-        MemoryQueue.attach(self, consumer)
+        self._line_up(consumer)
 
     def properties_of(self, message: Message) -> BasicProperties:
         return message.with_headers({"x-delivery-count": message.returns}) if message.returns else message.properties
@@ -212,8 +224,16 @@ class QuorumQueue(ClassicQueue):
 
 def _check_duration(argument: str, asked: Declaration) -> None:
     value = asked.arguments.get(argument, 0)
-    where = f"invalid arg '{argument}' for queue '{asked.name}' in vhost '/'"
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise precondition_failed(f'{where}: "expected integer, got longstr"')
+    _check_integer(argument, value, asked.name)
     if value < 0:
-        raise precondition_failed(f"{where}: {{value_negative,{value}}}")
+        raise precondition_failed(f"{_invalid(argument, asked.name)}: {{value_negative,{value}}}")
+
+
+def _check_integer(argument: str, value: Any, queue: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        got = "bool" if isinstance(value, bool) else "longstr"
+        raise precondition_failed(f'{_invalid(argument, queue)}: "expected integer, got {got}"')
+
+
+def _invalid(argument: str, queue: str) -> str:
+    return f"invalid arg '{argument}' for queue '{queue}' in vhost '/'"

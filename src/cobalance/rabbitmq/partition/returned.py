@@ -101,7 +101,7 @@ class Returned:
 
     def _consume(self, count: int) -> None:
         """Subscribes first, and cancels the last consumer then: the queue is never free for others meanwhile, as of all
-        that wait the one with the highest priority is next.
+        that wait the one with the highest priority is next, in RabbitMQ 3.10 the first that came.
         """
         self._consumers += 1
         self._asked_at = monotonic_ms()
