@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
+import anyio
 import pytest
 from tests.consumers import (
     SETTINGS,
@@ -21,10 +22,10 @@ from tests.consumers import (
 )
 from tests.names import unique
 from tests.rabbitmq.memory.clients import Client
-from tests.reading import Reading, committed, member
+from tests.reading import Reading, committed, member, settings
 from tests.streams import TINY, Stream, connected, new_stream
 
-from cobalance import BlockingConsumerGroup, Delivery, Publisher, Topic, create_topic
+from cobalance import BlockingConsumerGroup, ConsumerGroup, Delivery, Publisher, Topic, create_topic
 from cobalance.admin.group_admin import GroupAdmin
 from cobalance.errors import QueueMismatch, TopicMismatch, TopicMissing
 from cobalance.rabbitmq import (
@@ -249,6 +250,47 @@ async def test_a_stream_is_locked(here: Place, stream: Stream) -> None:
         refused = other.refusal(lambda it: it.queue_declare(lock_name(here.group, stream.name), exclusive=True))
         assert refused.code == 405
         other.disconnect()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", ["deleted", "published to"])
+async def test_a_lock_that_is_lost_is_no_guard_until_it_is_had_again(here: Place, stream: Stream, how: str) -> None:
+    """As when an operator deletes the queue. The handler that runs goes on; the tenure takes the lock again after it."""
+    begun, goes_on, offsets, lock = (
+        anyio.Event(),
+        anyio.Event(),
+        list[tuple[int, int | None]](),
+        lock_name(here.group, stream.name),
+    )
+
+    async def handle(delivery: Delivery) -> None:
+        begun.set()
+        await goes_on.wait()
+        offsets.append((delivery.token, delivery.offset))
+
+    async with here.member([stream.name], handle, streams=settings(start="first", lock=True)) as group:
+        await begun.wait()
+        await until(lambda: is_guarded(group, stream))
+        connection = group.partitions.connection
+        lose: Callable[[Any], None] = {
+            "deleted": lambda it: it.queue_delete(lock),
+            "published to": lambda it: it.basic_publish("", lock, b"x"),
+        }[how]
+        connection.submit(lambda: connection.open_channel(lose))
+        await until(lambda: not is_guarded(group, stream))
+        goes_on.set()
+        await until(lambda: is_guarded(group, stream))
+        await until(lambda: len(offsets) >= 10)
+        other = Client(here.amqp_url)
+        assert other.refusal(lambda it: it.queue_declare(lock, exclusive=True)).code == 405
+        other.disconnect()
+    assert [offset for _, offset in offsets] == [*range(10)]
+    assert len({token for token, _ in offsets}) == 1
+
+
+def is_guarded(group: ConsumerGroup, stream: Stream) -> bool:
+    held = group.membership.engine.session.holdings._by_name.get(stream.name)
+    return held is not None and held.guarded
 
 
 @pytest.mark.anyio

@@ -11,6 +11,8 @@ import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker
 from tests.consumers import Place, channel, new_topic, place, until
+from tests.rabbitmq.memory.clients import Place as Queues
+from tests.rabbitmq_user import new_user
 from tests.reading import WITHIN_S, Reading, committed, member, settings
 from tests.streams import Stream, connected, new_stream
 
@@ -18,6 +20,7 @@ from cobalance import ConsumerGroup, Delivery, Tenure
 from cobalance.errors import NotHeld, UsageError
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.lock_queue import lock_name
+from cobalance.servers import OwnRabbitMQ
 
 RESOURCE_LOCKED = 405
 
@@ -246,6 +249,44 @@ async def test_a_member_without_the_lock_waits_for_one_that_has_it(
             assert not lock_is_taken(here, stream)
             held = group.membership.engine.session.holdings._by_name[stream.name]
             assert not held.guarded
+
+
+async def test_a_lock_outlives_a_policy_that_deletes_unused_queues(
+    private_rabbitmq: OwnRabbitMQ, redis_url: str
+) -> None:
+    """Its holder consumes it. A queue that the policy has met later is deleted meanwhile."""
+    reading, others = Reading(), Queues(private_rabbitmq.url)
+    with place(private_rabbitmq.url, redis_url) as here, new_stream(private_rabbitmq.url, 10) as stream:
+        async with member(here, stream, reading, start="first", lock=True) as group:
+            await reading.wait(10)
+            private_rabbitmq.control(
+                "set_policy", "unused", "^(lock|memory)", '{"expires":500}', "--apply-to", "queues"
+            )
+            try:
+                unused = others.queue("classic")
+                await until(lambda: others.is_gone(unused))
+                assert lock_is_taken(here, stream)
+                assert group.membership.engine.session.holdings._by_name[stream.name].guarded
+            finally:
+                private_rabbitmq.control("clear_policy", "unused")
+                others.close()
+
+
+async def test_to_hold_a_lock_takes_the_permission_to_read_its_queue(
+    private_rabbitmq: OwnRabbitMQ, redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody would say that it was deleted. Without the permission nothing is read, and the log names the queue."""
+    reading = Reading()
+    with new_user(private_rabbitmq) as user, new_stream(private_rabbitmq.url, 10) as stream:
+        user.permit(read="^(?!lock[.])")
+        with place(user.url, redis_url) as here:
+            async with member(here, stream, reading, start="first", lock=True):
+                await until(lambda: here.journal("abandoned"))
+                assert not reading.deliveries
+                assert f"access to queue '{lock_name(here.group, stream.name)}'" in caplog.text
+                user.permit()
+                here.coordinator.resume(stream.name)
+                await reading.wait(10)
 
 
 async def test_groups_do_not_lock_each_other_out(here: Place, stream: Stream) -> None:

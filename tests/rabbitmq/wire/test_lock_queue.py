@@ -75,6 +75,28 @@ class Tenure:
         assert self.answers.get(timeout=WAIT_S) == "released"
 
 
+def test_a_lock_that_went_to_another_before_it_was_kept_is_lost(
+    connection: BrokerConnection, other: BrokerConnection
+) -> None:
+    """It may be deleted at any time, and the next one to ask has it. Its holder is subscribed to nothing then."""
+    name, closed = unique("lock"), queue.SimpleQueue[Exception]()
+    first, second = Tenure(connection, name), Tenure(other, name)
+    assert first.acquire() == "granted"
+    connection.submit(lambda: connection.open_channel(lambda it: it.queue_delete(name)))
+    second.wait()
+
+    def keep() -> None:
+        channel = connection.open_channel(lambda it: first.lock.keep(it, print))
+        channel.add_on_close_callback(lambda _, reason: closed.put(reason))
+
+    connection.submit(keep)
+    error = first.lock.failure(closed.get(timeout=WAIT_S), "a-stream")
+    assert isinstance(error, ChannelLost)
+    assert "queue 'a-stream' is gone: its lock" in str(error).replace("Its", "its")
+    first.release()
+    assert isinstance(Tenure(connection, name).acquire(), ChannelLost)
+
+
 class ByHand:
     """The retries of a refused release, which come when they are called."""
 

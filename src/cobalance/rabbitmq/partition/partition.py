@@ -34,7 +34,7 @@ from cobalance.rabbitmq.partition.unapplied import Unapplied
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.containment import contained, failure_of, unreadable
 from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost, in_exclusive_use, unguarded
-from cobalance.rabbitmq.wire.lock_queue import LockQueue
+from cobalance.rabbitmq.wire.lock_queue import CONSUMER_TAG, LockQueue
 from cobalance.rabbitmq.wire.pika_internals import Unreadable, bare_close
 
 __all__ = ["PartitionConsumer", "PartitionEvent", "PartitionState"]
@@ -356,16 +356,25 @@ class PartitionConsumer:
 
     @contained
     def _channel_closed(self, _: Channel, reason: Exception) -> None:
-        error = channel_failure(reason, self.queue.name)
+        lock, name = self._lock_queue, self.queue.name
+        error = channel_failure(reason, name) if lock is None else lock.failure(reason, name)
         if error is not None and in_exclusive_use(reason):
             self._handle(self._core.refused, error)
         else:
             self._handle(self._core.channel_ended, error)
 
     @contained
-    def _cancelled(self, _: object) -> None:
-        words = "RabbitMQ cancelled the consumer; was the queue deleted?"
-        self._handle(self._core.give_up, channel_lost(self.queue.name, words))
+    def _cancelled(self, cancel: Any) -> None:
+        if cancel.method.consumer_tag == CONSUMER_TAG:
+            self._lock_lost()
+        else:
+            words = "RabbitMQ cancelled the consumer; was the queue deleted?"
+            self._handle(self._core.give_up, channel_lost(self.queue.name, words))
+
+    @contained
+    def _lock_lost(self, *_: object) -> None:
+        if self._lock_queue is not None:
+            self._handle(self._core.give_up, self._lock_queue.loss(self.queue.name))
 
     def _arrived(self) -> int | None:
         with self._lock:
@@ -423,6 +432,8 @@ class PartitionConsumer:
     def _subscribe(self, _: act.Subscribe) -> None:
         if self._channel is not None:
             self._channel.add_on_cancel_callback(self._cancelled)
+            if self._lock_queue is not None:
+                self._lock_queue.keep(self._channel, self._lock_lost)
             tag = f"cobalance.{self.tenure.token}"
             if self.queue.kind == "quorum":
                 call_later = self._connection.call_later

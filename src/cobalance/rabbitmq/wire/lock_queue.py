@@ -2,6 +2,9 @@
 
 Streams have no guard of their own. If whoever reads a stream for a group must hold this queue, only one does at a time; a
 frozen process loses it when RabbitMQ misses its heartbeats, as it would lose an exclusive consumer on a classic queue.
+
+An operator, or a policy with ``expires``, may delete the queue before that, and the next one to ask gets it. So its
+holder consumes it: RabbitMQ takes no queue that has a consumer for unused, and reports when it is deleted otherwise.
 """
 
 import hashlib
@@ -12,7 +15,7 @@ from pika import exceptions as pika_errors
 from pika.channel import Channel
 
 from cobalance.backoff import Backoff
-from cobalance.errors import CobalanceError, QueueMissing
+from cobalance.errors import CobalanceError, PermissionMissing, QueueMissing
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost, loss_reason
 from cobalance.rabbitmq.wire.pika_internals import bare_close
@@ -22,6 +25,8 @@ log = logging.getLogger("cobalance.rabbitmq")
 DECLARATION = {"x-queue-type": "classic"}
 
 RESOURCE_LOCKED = 405
+
+CONSUMER_TAG = "cobalance.lock"
 
 AGAIN_MS = 10
 """The pause when all channels that RabbitMQ allows are in use."""
@@ -96,6 +101,29 @@ class LockQueue:
             channel.queue_declare(self.name, exclusive=True, arguments=DECLARATION, callback=answered)
         else:
             channel.queue_declare(self.name, passive=True, callback=answered)
+
+    def keep(self, channel: Channel, lost: Callable[..., None]) -> None:
+        """Consumes the queue, if it is held. What RabbitMQ then answers on this channel proves the lock: the queue is
+        declared again, as it may have been deleted, and RabbitMQ closes the channel if another connection has it.
+
+        RabbitMQ cancels this consumer once the queue is deleted. `lost` is called if a message comes, which would be taken
+        for one of those that are consumed on this channel.
+        """
+        if self.held:
+            channel.queue_declare(self.name, exclusive=True, arguments=DECLARATION)
+            channel.basic_consume(self.name, lost, auto_ack=True, consumer_tag=CONSUMER_TAG)
+
+    def failure(self, reason: Exception, stream: str) -> CobalanceError | None:
+        """What it means that such a channel was closed, over the lock or over the stream; None if we closed it ourselves."""
+        error = channel_failure(reason, stream)
+        if f"'{self.name}'" not in str(error):
+            return error
+        error = channel_failure(reason, self.name)
+        return error if isinstance(error, PermissionMissing) else self.loss(stream)
+
+    def loss(self, stream: str) -> CobalanceError:
+        """The lock is gone, or its consumer of no use."""
+        return channel_lost(stream, f"its lock, queue {self.name!r}, was deleted, or a message was published to it")
 
     def release(self, released: Callable[[], None]) -> None:
         """Releases the lock. It is gone, one way or the other, when `released` is called: unless RabbitMQ refuses for want
