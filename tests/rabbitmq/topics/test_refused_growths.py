@@ -12,6 +12,7 @@ from tests.consumers import bodies_in, channel, new_topic
 from tests.faults.proxy import proxy_to
 from tests.faults.rabbitmq_servers import Leader
 from tests.names import unique
+from tests.rabbitmq.memory.clients import Place
 from tests.rabbitmq.topics.test_growth import finish_first
 from tests.rabbitmq_user import new_user
 
@@ -119,6 +120,23 @@ def test_two_growths_exclude_each_other(topic: Topic, amqp_url: str, monkeypatch
     with connected(amqp_url) as admin, admin.changing(topic.name), pytest.raises(TopicInUse):
         grow_topic(amqp_url, topic.name, 3)
     assert grow_topic(amqp_url, topic.name, 3).partitions == 3
+
+
+def test_a_policy_that_deletes_unused_queues_lets_no_second_change_in(private_rabbitmq: OwnRabbitMQ) -> None:
+    """The lock of a topic has a consumer. A queue that the policy has met later is deleted meanwhile."""
+    url, name, others = private_rabbitmq.url, unique("topic"), Place(private_rabbitmq.url)
+    private_rabbitmq.control("set_policy", "unused", "^(topic|memory)", '{"expires":500}', "--apply-to", "queues")
+    try:
+        with connected(url) as admin, connected(url) as another, admin.changing(name):
+            unused = others.queue("classic")
+            others.client().until(lambda: others.is_gone(unused))
+            with pytest.raises(TopicInUse), another.changing(name, patience_s=0):
+                pass
+        with connected(url) as another, another.changing(name, patience_s=0):
+            pass
+    finally:
+        private_rabbitmq.control("clear_policy", "unused")
+        others.close()
 
 
 def test_what_cannot_be_grown(amqp_url: str) -> None:

@@ -131,29 +131,32 @@ class Admin:
 
     @contextmanager
     def changing(self, topic: str, *, patience_s: float = LOCK_PATIENCE_S) -> Iterator[None]:
-        """Locks the topic against other changes, by an exclusive queue, which is deleted with its connection.
+        """Locks the topic against other changes, by an exclusive queue, which is deleted with its connection. It is consumed
+        meanwhile, or a policy with ``expires`` would delete it.
 
         Raises:
             TopicInUse: another process keeps changing it.
         """
         lock, give_up_at = f"{topic}.changing", time.monotonic() + patience_s
-        while not self._take(lock):
+        while (channel := self._take(lock)) is None:
             if time.monotonic() > give_up_at:
                 raise TopicInUse(f"Topic {topic!r} at {self.place} is being changed by another process; try again.")
             time.sleep(0.05)
         yield
         self.delete(lock)
+        if channel.is_open:
+            bare_close_blocking(channel)
 
-    def _take(self, lock: str) -> bool:
+    def _take(self, lock: str) -> BlockingChannel | None:
         channel = self._connection.channel()
         try:
             channel.queue_declare(lock, exclusive=True)
+            channel.basic_consume(lock, lambda *_: None, auto_ack=True)
         except pika_errors.ChannelClosedByBroker as error:
             if error.reply_code == 405:
-                return False
+                return None
             raise _failure(error, lock) from None
-        channel.close()
-        return True
+        return channel
 
     def call(self, queue: str, use: Callable[[BlockingChannel], T]) -> T:
         """Runs `use` on a channel of its own, as :meth:`channel`."""
