@@ -52,6 +52,14 @@ KEYS: tuple[Mutant, ...] = (
         PARTITION + "test_key_order.py",
     ),
     partition(
+        "retries-overtake",
+        "key_order",
+        "            self._due.append((self._newest, heappop(self._later)[2]))\n",
+        "            self._due.append((0, heappop(self._later)[2]))\n",
+        "A retry that is due goes ahead of all that was not begun.",
+        PARTITION + "test_key_order.py",
+    ),
+    partition(
         "newest-first",
         "key_order",
         "            heappush(self._ready, (item.tag, item.key))\n",

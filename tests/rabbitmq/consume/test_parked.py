@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 from tests.consumers import WITHIN_S, Place, Seen, bodies_in, channel, new_topic, until
 from tests.streams import new_stream
@@ -80,6 +82,23 @@ async def test_without_a_key_nothing_waits_for_a_failed_message(here: Place, top
         failing.bad.clear()
         await until(lambda: len(failing.done) == 4)
     assert sorted(failing.done[2:]) == ["a1", "a3"]
+
+
+async def test_keys_that_always_fail_keep_others_from_no_first_try(here: Place, topic: Topic) -> None:
+    """Nor do retries that are always due: they take their turn."""
+    failing = Failing("a1", "b1", "c1")
+
+    async def handle(delivery: Delivery) -> None:
+        await anyio.lowlevel.checkpoint()
+        await failing.handle(delivery)
+
+    here.publish(topic, "a1", "b1", "c1", "d1", "e1")
+    retries = Retries(1_000_000, mode="park", key=key_of, first_ms=0, last_ms=0)
+    async with here.member(topic, handle, retries=retries):
+        await until(lambda: failing.done == ["d1", "e1"])
+        failing.bad.clear()
+        await until(lambda: len(failing.done) == 5)
+    assert sorted(failing.done) == ["a1", "b1", "c1", "d1", "e1"]
 
 
 async def test_what_waits_goes_to_the_next_holder_in_its_order(here: Place, topic: Topic) -> None:

@@ -64,6 +64,43 @@ def test_what_failed_holds_up_its_key_alone() -> None:
     assert tags(it) == [2]
 
 
+def test_a_retry_that_is_due_takes_its_turn() -> None:
+    """It is begun after what had arrived when it became due, and before what arrives later; of several, the first due."""
+    it = order("a", "b", "c")
+    first, second = it.take(0), it.take(0)
+    assert first is not None
+    assert second is not None
+    it.put_back("b", [second], 50)
+    it.put_back("a", [first], 60)
+    it.add(Message(4, "a"))
+    it.add(Message(5, "d"))
+    third = it.take(60)
+    assert third is not None
+    it.add(Message(6, "e"))
+    assert [third.tag, *tags(it, 60)] == [3, 5, 2, 1, 6]
+    it.finish("a")
+    assert tags(it, 60) == [4]
+
+
+def test_neither_retries_nor_fresh_messages_are_starved() -> None:
+    """A single handler, keys that always fail, and retries that are always due: the other keys have their turn, for ever."""
+    it, begun = order("a", "b", "c", "d"), list[int]()
+    for now in range(30):
+        message = it.take(now)
+        assert message is not None
+        begun.append(message.tag)
+        if message.key in {"a", "b", "c"}:
+            it.put_back(message.key, [message], now)
+        else:
+            it.finish(message.key)
+        if now % 2:
+            it.add(Message(5 + now, f"fresh {now}"))
+    assert 4 in begun[:4]
+    for tag in (1, 2, 3):
+        assert begun.count(tag) > 2
+    assert len({tag for tag in begun if tag > 4}) > 5
+
+
 def test_messages_of_one_key_may_be_taken_together() -> None:
     """A batch is of one key, and what is left unfinished of it comes first again."""
     it = order("a", "b", "a", "a")

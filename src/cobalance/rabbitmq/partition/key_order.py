@@ -7,7 +7,11 @@
       └──── due ◀── waiting (it failed, and is tried again later)
 
 A key in any of these states has one line: its messages in order of arrival. Those that were taken stay first in it until
-they are finished, so that nothing behind them can be begun, however they end. Pure; not thread-safe.
+they are finished, so that nothing behind them can be begun, however they end.
+
+Of several keys, the oldest message goes first. A retry takes its turn behind what had arrived when it became due: so
+neither do those that fail again and again keep others from their first try, nor do new arrivals keep them from theirs.
+Pure; not thread-safe.
 """
 
 from __future__ import annotations
@@ -84,6 +88,9 @@ class KeyOrder(Generic[T]):
         """Of each key at work, how many messages were taken together."""
         self._ready: list[tuple[int, Hashable]] = []
         """A heap of the first tags of lines, so that the oldest message goes first."""
+        self._due: deque[tuple[int, Hashable]] = deque()
+        """The lines whose retries are due, each with the newest tag that goes before it."""
+        self._newest = 0
         self._later: list[tuple[float, int, Hashable]] = []
         """A heap of the lines that wait, by time."""
 
@@ -95,6 +102,7 @@ class KeyOrder(Generic[T]):
 
     def add(self, item: T) -> None:
         """A message has arrived, behind all others."""
+        self._newest = item.tag
         line = self._lines.get(item.key)
         if line is None:
             self._lines[item.key] = deque((item,))
@@ -103,13 +111,15 @@ class KeyOrder(Generic[T]):
             line.append(item)
 
     def take(self, now: float) -> T | None:
-        """Begins the oldest message whose turn it is; None if nothing may be begun."""
+        """Begins the next message whose turn it is; None if nothing may be begun."""
         while self._later and self._later[0][0] <= now:
-            _, tag, key = heappop(self._later)
-            heappush(self._ready, (tag, key))
-        if not self._ready:
+            self._due.append((self._newest, heappop(self._later)[2]))
+        if self._due and not (self._ready and self._ready[0][0] <= self._due[0][0]):
+            _, key = self._due.popleft()
+        elif self._ready:
+            _, key = heappop(self._ready)
+        else:
             return None
-        _, key = heappop(self._ready)
         self._taken[key] = 1
         return self._lines[key][0]
 
@@ -132,7 +142,7 @@ class KeyOrder(Generic[T]):
             del self._lines[key]
 
     def put_back(self, key: Hashable, items: Sequence[T], at: float | None = None) -> None:
-        """Of what was taken of this key, these are unfinished: they come first again, not before a time if one is given."""
+        """Of what was taken of this key, these are unfinished: they come first in it again. With a time, they are a retry."""
         line = self._lines[key]
         for _ in range(self._taken.pop(key)):
             line.popleft()
@@ -144,7 +154,7 @@ class KeyOrder(Generic[T]):
 
     def is_ready(self, now: float) -> bool:
         """Whether something may be begun."""
-        return bool(self._ready) or (bool(self._later) and self._later[0][0] <= now)
+        return bool(self._ready or self._due) or (bool(self._later) and self._later[0][0] <= now)
 
     def next_in(self, now: float) -> float | None:
         """How long until the next message that waits is due; None if none waits."""
@@ -160,4 +170,5 @@ class KeyOrder(Generic[T]):
             if not line:
                 del self._lines[key]
         self._ready, self._later = [], []
+        self._due.clear()
         return left
