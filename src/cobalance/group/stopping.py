@@ -67,6 +67,8 @@ class Stoppable:
         self.scope, self.name = scope or anyio.CancelScope(), name
         self.forsaken = False
         """The next cancellation closes the code instead of being raised in it."""
+        self.waits = 0
+        """How often code that it called has waited, and other tasks had their turn."""
         self._quiet = anyio.CancelScope()
         self._ended = anyio.Event()
 
@@ -243,6 +245,7 @@ def _closable(code: Coroutine[Any, Any, T], stoppable: Stoppable, seen: _Seen) -
     try:
         waits_for = run(code.send, None)
         while True:
+            stoppable.waits += 1
             try:
                 answer = yield waits_for
                 if stoppable.forsaken and isinstance(getattr(answer, "error", None), BaseException):

@@ -8,13 +8,16 @@ from concurrent.futures import Future
 from contextvars import ContextVar
 from typing import Any
 
+import anyio
 import anyio.lowlevel
 import pytest
 from tests.consumers import Place, Seen, bodies_in, new_topic, until
 
 from cobalance.errors import UnexpectedResult, UsageError
+from cobalance.group.clock import awake_ms
 from cobalance.rabbitmq import Delivery
 from cobalance.rabbitmq.consume.consumer_group import ConsumerGroup
+from cobalance.rabbitmq.consume.slot import TURN_MS
 from cobalance.rabbitmq.model.batches import Batch
 from cobalance.rabbitmq.model.retries import Retries
 
@@ -27,6 +30,11 @@ async def left(member: ConsumerGroup) -> None:
     """Waits until the member has left."""
     with anyio.fail_after(60):
         await member.wait_left()
+
+
+def bytes_of(delivery: Delivery) -> bytes:
+    """A key for each message."""
+    return delivery.body
 
 
 def as_lambda(body: Body) -> Any:
@@ -267,3 +275,35 @@ async def test_what_a_handler_sets_in_its_context_is_its_own(here: Place, shape:
         async with here.member(topic, handlers[shape]):
             await until(lambda: len(seen) == 3)
     assert seen == [("program0", "0"), ("program1", "1"), ("program2", "2")]
+
+
+@pytest.mark.parametrize("failures", [0, 20], ids=["done", "tried again"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"order": "key", "key": bytes_of}, {"batch": Batch(2)}],
+    ids=["in order", "by key", "batches"],
+)
+async def test_a_handler_that_never_waits_leaves_others_their_turns(
+    here: Place, options: dict[str, Any], failures: int
+) -> None:
+    """Between messages that are there already, and between tries without a pause."""
+    turns, seen = 0, list[int]()
+
+    async def handle(_: object) -> None:
+        seen.append(turns)
+        since = awake_ms()
+        while awake_ms() - since <= TURN_MS:
+            pass  # it computes something
+        if len(seen) <= failures:
+            raise ValueError
+
+    retries = Retries(failures, first_ms=0, last_ms=0)
+    with new_topic(here.amqp_url, 1) as topic:
+        here.publish(topic, *map(str, range(40)))
+        async with here.member(topic, handle, **options, retries=retries):
+            with anyio.fail_after(60):
+                while len(seen) < 20 + failures:
+                    turns += 1
+                    await anyio.lowlevel.checkpoint()
+    begun = seen[: 20 + failures]  # while turns were counted
+    assert len(set(begun)) > len(begun) // 2

@@ -11,6 +11,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+import anyio.lowlevel
+
 from cobalance.errors import UsageError
 from cobalance.group.clock import monotonic_ms
 from cobalance.group.stopping import task_cancelled
@@ -57,7 +59,7 @@ class ByKey:
         self._unused: set[Turn] = set()
         """The places of slots that have not run yet; a task that is cancelled before that never does."""
         self._idle: list[Slot] = []
-        self._running = 0
+        self._running = self._resting = 0
         self._error: BaseException | None = None
 
     # -- for the worker (event loop) -----------------------------------------------------------------------------------
@@ -73,7 +75,8 @@ class ByKey:
         """Opens a slot if something may be begun and there is a place; called whenever that may have changed."""
         with self._lock:
             self._asked = False
-            wanted = self._order.is_ready(monotonic_ms()) and not self._opening
+            is_ready = self._order.is_ready(monotonic_ms())
+            wanted = is_ready and not self._opening and not (self._resting and self._turn is None)
         if not (wanted and self._worker.goes_on and self._error is None):
             self._stop_waiting()
             return
@@ -130,6 +133,16 @@ class ByKey:
             for key in {it.key for it in left if it.key not in self._order}:
                 self._keys.forget(key)
         self._return(left)
+
+    async def rest(self) -> None:
+        """A slot that is about to take another parcel gives others their turn. None is opened in its place meanwhile: a
+        handler that never waits works alone.
+        """
+        self._resting += 1
+        try:
+            await anyio.lowlevel.checkpoint()
+        finally:
+            self._resting -= 1
 
     # -- for slots (any thread) ----------------------------------------------------------------------------------------
 

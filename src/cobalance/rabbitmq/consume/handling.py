@@ -76,7 +76,8 @@ class Handling:
     async def serve(self, slot: Slot, in_thread: InThread) -> None:
         """Works the parcels of a slot one after the other, as long as there are any and the worker goes on."""
         while slot.refill() and await self._work_first(slot, in_thread):
-            pass
+            if not self._in_thread:
+                await slot.end_turn()
 
     async def _work_first(self, slot: Slot, in_thread: InThread) -> bool:
         """Works the first parcel and those behind it. Returns whether to go on."""
@@ -130,7 +131,7 @@ class Handling:
             error = await self._completed(self._call(slot.parcels[0]), slot, attempt)
             if error is not None:
                 return error
-            if slot.worker.share.limited:  # each parcel has to wait for room
+            if slot.is_turn_over() or slot.worker.share.limited:  # each parcel has to wait for room
                 break
         return None
 

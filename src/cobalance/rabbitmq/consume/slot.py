@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+import anyio.lowlevel
+
+from cobalance.group.clock import awake_ms
+
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
@@ -17,6 +21,9 @@ if TYPE_CHECKING:
     from cobalance.rabbitmq.consume.partition_worker import PartitionWorker
     from cobalance.rabbitmq.consume.watch import Watch
 
+TURN_MS = 2
+"""How long a slot keeps the event loop if its handler never waits: others wait as long for each slot that does so."""
+
 
 class Slot:
     """One handler at a time. Its parcels are those to be worked next, in order; by key, all of one key."""
@@ -24,6 +31,25 @@ class Slot:
     def __init__(self, worker: PartitionWorker, watch: Watch, keys: ByKey | None = None) -> None:
         self.worker, self.watch, self.keys = worker, watch, keys
         self.parcels: deque[Parcel] = deque()
+        self._turn_began = self._waits = 0
+
+    def is_turn_over(self) -> bool:
+        """Whether it is time for the event loop's other tasks, since handlers have not waited for so long."""
+        waits = self.worker.tenure.work.waits
+        if waits != self._waits:
+            self._waits, self._turn_began = waits, awake_ms()
+            return False
+        return awake_ms() - self._turn_began >= TURN_MS
+
+    async def end_turn(self) -> None:
+        """Gives the event loop's other tasks their turn if it is time; called between parcels."""
+        if self.is_turn_over():
+            self.watch.idle()
+            if self.keys is None or self.parcels:
+                await anyio.lowlevel.checkpoint()
+            else:
+                await self.keys.rest()
+            self._turn_began = awake_ms()
 
     def refill(self) -> bool:
         """Whether there is a parcel. By key, the next one whose turn it is is taken once the last ones are finished."""
