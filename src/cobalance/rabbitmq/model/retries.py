@@ -112,4 +112,4 @@ class Retries:
         try:
             return min(self.first_ms * self.factor ** (failures - 1), self.last_ms)
         except OverflowError:
-            return self.last_ms
+            return self.last_ms if self.first_ms else 0
