@@ -31,8 +31,9 @@ unit: .venv/.up-to-date ## the quick tests, without servers
 test: .venv/.up-to-date ## the tests, with servers of their own
 	$(PYTHON) -m pytest $(SPREAD) $(ARGS)
 
-# More of what `make test` looks at: trio, other Luas, quorum queues, more examples, seeds and stories; and RabbitMQ beside memory://.
-thorough: .venv/.up-to-date ## the long forms of quick tests, which CI runs, too
+# What takes a second of a processor or more, and more of what `make test` looks at: trio, other Luas, quorum queues, more examples,
+# seeds and stories; and RabbitMQ beside memory://.
+thorough: .venv/.up-to-date ## costly tests and long forms of quick ones, which CI runs, too
 	$(PYTHON) -m pytest $(SPREAD) -m '(thorough or in_process) and not campaign' $(ARGS)
 
 # The short forms of the long campaigns below, which CI runs before the tests. Most keep one processor busy, or none, so two files run

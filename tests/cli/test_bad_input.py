@@ -167,6 +167,7 @@ def test_a_process_ends_so(places: Places, arguments: tuple[str, ...], code: int
 
 
 @pytest.mark.parametrize("server", ["redis", "rabbitmq"])
+@pytest.mark.thorough
 def test_a_consumer_whose_server_is_gone(places: Places, topic: Topic, folder: Path, server: str) -> None:
     """It says so and ends, rather than hanging."""
     url = places.fill("redis://:{secret}@{closed}" if server == "redis" else "amqp://u:{secret}@{closed}")
@@ -202,6 +203,7 @@ def test_names_that_cannot_be(places: Places, command: tuple[str, ...], name: st
     )
 
 
+@pytest.mark.thorough
 def test_names_that_cannot_be_of_a_consumer(places: Places, topic: Topic, folder: Path) -> None:
     """Those of its group and its instance."""
     for options in (("--group", "a{b}"), ("--group", "g", "--instance-id", "a b")):
@@ -295,6 +297,7 @@ def test_a_group_that_exists_already(places: Places) -> None:
     check(cobalance("group", "create", name, environment=places.environment), FAILED, repr(name), "exists already")
 
 
+@pytest.mark.thorough
 def test_an_instance_id_that_is_in_use(places: Places, topic: Topic, folder: Path) -> None:
     """The second live process with that id gives up after waiting in vain for the first one's session to end."""
     group = unique("bad")
@@ -308,6 +311,7 @@ def test_an_instance_id_that_is_in_use(places: Places, topic: Topic, folder: Pat
     check_words(outcome, "'pod-1'", "another live process", "stop that one")
 
 
+@pytest.mark.thorough
 def test_an_instance_id_of_a_process_that_hangs(places: Places, topic: Topic, folder: Path) -> None:
     """It is waited for as long as the group says, not as long as the command would."""
     group = unique("bad")

@@ -107,6 +107,7 @@ def test_what_is_published_is_consumed_until_a_signal_ends_it(
     assert json.loads(members.out) == []
 
 
+@pytest.mark.thorough
 def test_ctrl_c_is_a_graceful_end_too(topic: str, group: str, urls: dict[str, str], folder: Path) -> None:
     """And without a traceback."""
     with running(*consume(topic, group), folder=folder, environment=urls) as consumer:
@@ -118,6 +119,7 @@ def test_ctrl_c_is_a_graceful_end_too(topic: str, group: str, urls: dict[str, st
 
 
 @pytest.mark.parametrize("option", ["--log-exceptions", "--no-log-exceptions"])
+@pytest.mark.thorough
 def test_a_handler_that_fails_ends_the_command(
     topic: str, group: str, urls: dict[str, str], folder: Path, option: str
 ) -> None:
@@ -151,6 +153,7 @@ def described_at_rest(group: str, urls: dict[str, str]) -> list[dict[str, str]]:
             return rows
 
 
+@pytest.mark.thorough
 def test_describe_has_kafkas_columns(topic: str, group: str, urls: dict[str, str], folder: Path) -> None:
     """Partitions, members and state, for people and for programs."""
     with running(*consume(topic, group), folder=folder, environment=urls) as consumer:
@@ -205,6 +208,7 @@ def test_describe_has_kafkas_columns(topic: str, group: str, urls: dict[str, str
         assert told["last_ack_ago_ms"] >= 0
 
 
+@pytest.mark.thorough
 def test_a_pending_partition_shows_its_age_and_deadline(topic: str, urls: dict[str, str], folder: Path) -> None:
     """It is asked back from a handler that does not end, and the group shows that it is rebalancing."""
     group = unique("cli")
@@ -259,6 +263,7 @@ def test_an_empty_group_is_said_to_be_empty(group: str, urls: dict[str, str]) ->
     assert "has no members" in shown.err
 
 
+@pytest.mark.thorough
 def test_members_that_died_unnoticed_are_not_taken_for_alive(
     topic: str, group: str, urls: dict[str, str], folder: Path
 ) -> None:
@@ -315,6 +320,7 @@ def test_a_terminal_that_lacks_a_letter_fails_no_command(urls: dict[str, str]) -
     assert r"gr\xf6\xdfe" in found.out
 
 
+@pytest.mark.thorough
 def test_history_is_the_journal(topic: str, group: str, urls: dict[str, str], folder: Path) -> None:
     """In order; only the newest entries, if requested."""
     with running(*consume(topic, group), folder=folder, environment=urls) as consumer:

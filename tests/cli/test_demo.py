@@ -310,6 +310,7 @@ def test_the_demo_holds_its_promises(urls: dict[str, str], tmp_path: Path, queue
     assert 0 < verdict["handover_gap_ms"]["planned"]["p50"] < verdict["handover_gap_ms"]["crash"]["p50"]
 
 
+@pytest.mark.thorough
 def test_the_eager_baseline_stops_everything(urls: dict[str, str], tmp_path: Path) -> None:
     """The same story: safe as well, but every change pauses every partition."""
     verdict = play(urls, tmp_path, "--mode", "eager")
@@ -319,6 +320,7 @@ def test_the_eager_baseline_stops_everything(urls: dict[str, str], tmp_path: Pat
     assert verdict["moves"]["actual"] > verdict["moves"]["minimum"]
 
 
+@pytest.mark.thorough
 def test_the_story_is_shown_in_a_browser_until_it_is_interrupted(urls: dict[str, str], tmp_path: Path) -> None:
     """While it happens, and afterwards: the page has every change, and the end is the demo's own."""
     with running("demo", *SMALL, "--dashboard", folder=tmp_path, environment=urls) as demo:
@@ -350,6 +352,7 @@ def processes_of(folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.thorough
 def test_an_interrupted_demo_leaves_nothing_behind(urls: dict[str, str], tmp_path: Path, number: int) -> None:
     """No process, no topic, no group, no file; one line on stderr."""
     with running("demo", folder=tmp_path, environment=urls) as demo:

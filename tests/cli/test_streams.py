@@ -115,6 +115,7 @@ def test_a_stream_is_consumed_on_from_where_the_last_member_left(shop: Shop) -> 
     assert shop.consume("more") == [COUNT]
 
 
+@pytest.mark.thorough
 def test_where_a_new_group_begins(shop: Shop) -> None:
     """The start and the lock are options of consume."""
     assert shop.consume(f" {COUNT - 1} ", "--start", "28", "--commit-every", "1", "--lock") == [28, 29]
@@ -128,6 +129,7 @@ def test_a_start_that_is_none(shop: Shop, start: str) -> None:
     assert (outcome.code, "time" in outcome.err) == (2, True)
 
 
+@pytest.mark.thorough
 def test_a_reset_is_shown_then_done_and_journalled(shop: Shop) -> None:
     """Nothing is changed without --execute; then messages are delivered again from the given one on."""
     shop.coordinator.reset_offsets({shop.stream: COUNT - 1})
@@ -147,6 +149,7 @@ def test_a_reset_is_shown_then_done_and_journalled(shop: Shop) -> None:
     assert shop.consume(f" {COUNT - 1} ") == [27, 28, 29]
 
 
+@pytest.mark.thorough
 def test_a_reset_resumes_what_is_halted(shop: Shop) -> None:
     """And says so, whether the group has members or, after all of them have left, only remembers the halt."""
     flags = ("--retries", "0", "--on-error", "halt", "--start", "first", "--handler", "shop:fail")
@@ -183,6 +186,7 @@ def test_a_plan_is_exported_and_carried_out(shop: Shop, amqp_url: str) -> None:
         assert {it.resource: it.committed for it in journal if it.kind == "reset"} == {shop.stream: 2, lone.name: 2}
 
 
+@pytest.mark.thorough
 def test_a_group_with_a_member_is_refused(shop: Shop) -> None:
     """Its offsets stay. After a crash, the command waits for its session."""
     flags = ("--all-topics", "--to-earliest", "--execute")

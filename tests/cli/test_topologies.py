@@ -64,6 +64,7 @@ def test_a_topic_is_grown_described_and_pruned(topic: str, urls: dict[str, str])
     assert (fewer.code, "not fewer" in fewer.err) == (1, True)
 
 
+@pytest.mark.thorough
 def test_a_halted_partition_is_shown_and_resumed(topic: str, group: str, urls: dict[str, str], folder: Path) -> None:
     """From the first failure to the second attempt, without quoting the message or the error."""
     arguments = ("consume", topic, "--group", group, "--retries", "0", "--on-error", "halt", "--handler", "shop:fail")
@@ -93,6 +94,7 @@ def _wait_halted(group: str, urls: dict[str, str]) -> tuple[dict[str, str], Outc
     raise AssertionError("nothing was halted")
 
 
+@pytest.mark.thorough
 def test_queues_that_exist_are_consumed(group: str, urls: dict[str, str], folder: Path, amqp_url: str) -> None:
     """By name, and by a pattern; exactly one kind of source must be given."""
     name = unique("cli")

@@ -50,6 +50,7 @@ def consumer(topic: Topic, group: str, urls: dict[str, str], folder: Path) -> It
         yield
 
 
+@pytest.mark.thorough
 def test_a_program_reads_a_line_each_time(topic: Topic, group: str, urls: dict[str, str], tmp_path: Path) -> None:
     """Each is the whole, as JSON, and the next one has what changed."""
     command = ("group", "describe", group, "--watch", "--json")
@@ -74,6 +75,7 @@ def test_a_server_that_goes_is_waited_for(group: str, urls: dict[str, str], tmp_
     assert (outcome.code, outcome.err.count("cannot be reached")) == (0, 1)
 
 
+@pytest.mark.thorough
 def test_on_a_terminal_it_is_shown_in_place(topic: Topic, group: str, urls: dict[str, str], tmp_path: Path) -> None:
     """With the time, and remarks below."""
     master, slave = pty.openpty()
@@ -98,6 +100,7 @@ def test_on_a_terminal_it_is_shown_in_place(topic: Topic, group: str, urls: dict
     assert "\x1b[1A" in text or "\x1b[2K" in text, "the cursor goes back"
 
 
+@pytest.mark.thorough
 def test_lag_by_topic(topic: Topic, group: str, urls: dict[str, str], tmp_path: Path) -> None:
     """A row each, with the sum, the most and the worst verdict; a group that is not there is named."""
     with running("group", "lag", group, "--watch", "--json", folder=tmp_path, environment=urls) as watching:

@@ -104,6 +104,7 @@ async def test_who_is_not_sure_begins_nothing_and_loses_nothing(
             assert tuple(received.bodies) == messages
 
 
+@pytest.mark.thorough
 async def test_who_wakes_up_begins_nothing(amqp_url: str, redis_url: str, tmp_path: Path) -> None:
     """A process that was frozen until another member had its partition has its next messages at hand, and leaves them
     alone.

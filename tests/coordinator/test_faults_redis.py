@@ -218,6 +218,7 @@ def sentinels() -> Iterator[Watched]:
         yield servers_
 
 
+@pytest.mark.thorough
 async def test_failed_over_to_a_stale_replica(sentinels: Watched) -> None:
     """The replica missed the last tokens and offsets, and is promoted; the old master returns as its replica."""
     async with team(sentinels.url, size=1, settings=PATIENT) as us:
@@ -321,6 +322,7 @@ def nodes() -> Iterator[Cluster]:
         yield started
 
 
+@pytest.mark.thorough
 def test_a_cluster_whose_masters_may_be_left_behind(nodes: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     """The same, once for all nodes."""
     ports = [it.port for it in nodes.nodes]
@@ -467,6 +469,7 @@ async def test_a_slot_that_moves(nodes: Cluster) -> None:
         await everything_moves_on(us)
 
 
+@pytest.mark.thorough
 async def test_calls_while_a_slot_moves(nodes: Cluster) -> None:
     """With its keys on two nodes, neither can work on a group (TRYAGAIN, ASK); callers wait without an error."""
     async with team(nodes.url, settings=PATIENT) as us:

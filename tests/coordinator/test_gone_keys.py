@@ -324,6 +324,7 @@ def test_a_group_gets_over_the_loss_of_any_key(key: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", _seeds(0, 9, 11, 20, 37, thorough=range(120)))
+@pytest.mark.thorough
 def test_a_group_gets_over_the_loss_of_keys_one_by_one(seed: int) -> None:
     """Some of them or all, in any order, slowly or fast."""
     outcome = keys_gone(seed).tell()

@@ -49,6 +49,7 @@ async def commit_until_revoked(tenure: Tenure) -> None:
         await anyio.lowlevel.checkpoint()
 
 
+@pytest.mark.thorough
 async def test_an_idle_group_is_gone_and_a_living_one_stays(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Members that work for several times as long keep their offsets. The minimum of an hour would be too long here."""
     monkeypatch.setattr("cobalance.settings.HOUR_MS", IDLE_MS)
@@ -108,6 +109,7 @@ async def test_what_an_interrupted_repair_has_made_ends_with_the_rest(redis_url:
     transport.close()
 
 
+@pytest.mark.thorough
 def test_less_than_an_hour_is_refused() -> None:
     """A deployment that takes a few minutes must not cost the offsets."""
     with pytest.raises(InvalidSettings, match=r"idle_expiry_ms is 60000: give 0, which is never, or .* \(an hour\)"):

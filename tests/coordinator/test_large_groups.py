@@ -88,6 +88,7 @@ def large(
     return group, joined
 
 
+@pytest.mark.thorough
 def test_twenty_thousand_resources_of_two_hundred_members() -> None:
     """Shared, shared again for one more, and again without one: even, the fewest moves, no call above its budget."""
     group, members = large(20_000, 200)
@@ -108,6 +109,7 @@ def test_twenty_thousand_resources_of_two_hundred_members() -> None:
     group.check()
 
 
+@pytest.mark.thorough
 def test_looking_at_a_large_group_takes_few_short_calls() -> None:
     """Ten thousand resources of a hundred members: no page costs more than a call that makes thirty moves."""
     group, members = large(10_000, 100, group=LargeGroup("lua51"))
@@ -136,6 +138,7 @@ def test_fifty_of_two_hundred_go_at_once() -> None:
 
 
 @pytest.mark.parametrize("different", [1, 20, 300])
+@pytest.mark.thorough
 def test_no_call_is_longer_for_many_different_capacities(different: int) -> None:
     """Dealt to 300 members, one more joins, one leaves: each has the floor or ceiling of its exact share, and no call
     takes more steps than in a group of equals, except for counting the capacities once.
@@ -153,6 +156,7 @@ def test_no_call_is_longer_for_many_different_capacities(different: int) -> None
     group.check()
 
 
+@pytest.mark.thorough
 def test_what_is_on_trial_is_not_looked_at_again_and_again() -> None:
     """Every handler of 200 members has failed once, so no member has anything that may move to one with much room: no
     call is longer for that, it is reported as settled, and the next calls cost as little as before. Once the trials are
@@ -181,6 +185,7 @@ def test_what_is_on_trial_is_not_looked_at_again_and_again() -> None:
     group.check()
 
 
+@pytest.mark.thorough
 def test_no_call_is_longer_for_many_different_lists() -> None:
     """Thirty-two, one of which is long, and one shared by half of the others: a member joins, leaves, or a list has no member
     to work it.

@@ -177,6 +177,7 @@ def test_the_window_opens_although_the_work_took_several_calls(backend: Backend)
     assert len(a.pending) == 6
 
 
+@pytest.mark.thorough
 def test_a_flapping_member_pauses_the_others_a_bounded_number_of_times(gathering: Group) -> None:
     """A member that joins and leaves every 200 ms for half a minute."""
     a = gathering.join("a")

@@ -62,6 +62,7 @@ def test_pauses_grow_to_a_bound(group: Group) -> None:
     assert lengths == [min(SESSION_MS * 2**number, PAUSE_MS) for number in range(10)]
 
 
+@pytest.mark.thorough
 def test_what_nobody_can_work_moves_nobody_elses(group: Group) -> None:
     """Given up by all members, for ten minutes: two others have moved, however often it was tried."""
     shared(group, "abc", 9)
@@ -195,6 +196,7 @@ def test_given_back_in_order_it_begins_anew(group: Group) -> None:
     assert group.holders()["r000"] in (a.id, b.id)
 
 
+@pytest.mark.thorough
 def test_worked_for_long_it_begins_anew(group: Group) -> None:
     """A failure ten minutes ago does not count."""
     members = shared(group, "ab", 2)
@@ -206,6 +208,7 @@ def test_worked_for_long_it_begins_anew(group: Group) -> None:
     assert paused_until(group) == 0
 
 
+@pytest.mark.thorough
 def test_an_operator_need_not_wait(group: Group) -> None:
     """Resuming tries it now, and clears its history."""
     (a,) = shared(group, "a", 1)

@@ -314,6 +314,7 @@ def test_nothing_is_granted_while_it_is_asked_back(group: Group) -> None:
     assert {"revoking", "cancelled", "released"} <= {entry["kind"] for entry in group.journal()}
 
 
+@pytest.mark.thorough
 def test_rounds_until_nothing_is_asked_back_end_even_and_at_rest(group: Group) -> None:
     """After any churn: even, and settling again changes nothing."""
     members = churn(group)

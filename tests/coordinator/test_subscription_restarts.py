@@ -283,6 +283,7 @@ def test_lists_of_the_dead_are_no_reason_to_refuse_another(group: Group, declare
     assert [row.id for row in group.coordinator.subscriptions()] == [digest(("00-000", "x"))]
 
 
+@pytest.mark.thorough
 def test_lists_of_the_dead_do_not_grow_in_number(group: Group) -> None:
     """Process after process begins to declare a list of its own, and dies."""
     first = member(group, "first", names(6, "first-"))
@@ -299,6 +300,7 @@ def test_lists_of_the_dead_do_not_grow_in_number(group: Group) -> None:
     assert set(again.holds) == set(names(6, "first-")) == set(group.holders())
 
 
+@pytest.mark.thorough
 def test_as_many_lists_as_there_may_be_are_taken_again_after_all_have_died(group: Group) -> None:
     """Their processes are restarted at a time; what is one too many is refused, as before."""
     wanted = [names(2, f"{number:02}-") for number in range(MOST)]

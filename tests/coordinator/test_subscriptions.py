@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import pytest
 from tests.coordinator.driver import SETTINGS, Group, Member, names
 
 from cobalance.coordinator.requests import SetResources
@@ -298,6 +299,7 @@ def test_too_many_different_lists_are_refused(group: Group) -> None:
     assert group.join("later", subscription="one-more").last.status == "OK"
 
 
+@pytest.mark.thorough
 def test_a_mixed_group_of_any_size_costs_a_call_little(group: Group) -> None:
     """No subscription is searched as a whole in one call."""
     a, b = member(group, "a", names(900)), member(group, "b", [*names(300), "x"])

@@ -188,6 +188,7 @@ def test_a_large_group_is_repaired_page_by_page() -> None:
     assert {len(a.holds), len(b.holds)} == {125}
 
 
+@pytest.mark.thorough
 def test_a_repair_that_dies_begins_anew() -> None:
     """At any of its own writes, and twice in a row."""
     group = TornGroup(attrs.evolve(SETTINGS, moves_per_call=5))

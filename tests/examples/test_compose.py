@@ -158,6 +158,7 @@ def test_the_image_runs_as_nobody_in_particular() -> None:
     assert text.rstrip().endswith('ENTRYPOINT ["cobalance"]')
 
 
+@pytest.mark.thorough
 def test_its_handler_handles(redis_url: str, amqp_url: str) -> None:
     """The command of the Compose file beside shop.py, as in the container."""
     group, urls = unique("shop"), {"COBALANCE_REDIS_URL": redis_url, "COBALANCE_AMQP_URL": amqp_url}

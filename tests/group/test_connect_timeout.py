@@ -136,6 +136,7 @@ def test_a_command_that_publishes_waits(late_url: str, amqp_url: str) -> None:
         assert bodies_in(amqp_url, topic.queue_names[0]) == ["hello"]
 
 
+@pytest.mark.thorough
 def test_a_command_that_consumes_waits(late_url: str, amqp_url: str, redis_url: str, tmp_path: Path) -> None:
     """And joins."""
     (tmp_path / "shop.py").write_text("def handle(delivery): ...\n")

@@ -145,6 +145,7 @@ async def test_without_it_within_the_heartbeat_bound(
     assert took.after_freeze < 3 * 2_000 + HELD_UP_MS
 
 
+@pytest.mark.thorough
 async def test_the_heir_of_an_instance_id_takes_over_at_once(
     start: Callable[..., Holder], rabbitmq_server: servers.RabbitMQServer, redis_url: str
 ) -> None:

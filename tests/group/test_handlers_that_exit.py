@@ -169,6 +169,7 @@ def test_a_handler_may_end_the_process(case: tuple[str, ...], topic: Topic, amqp
 
 
 @pytest.mark.parametrize("case", cases(WAYS, EXITS), ids="-".join)
+@pytest.mark.thorough
 def test_so_may_that_of_a_member_that_has_looked_for_its_queues(
     case: tuple[str, ...], topic: Topic, amqp_url: str, tmp_path: Path
 ) -> None:
@@ -202,6 +203,7 @@ def test_a_thread_may_end_the_process(callback: str, statement: str, tmp_path: P
     assert ended.returncode in {EXITS[statement], -2}, ended.stderr
 
 
+@pytest.mark.thorough
 def test_a_task_of_a_handlers_may_end_the_process(topic: Topic, amqp_url: str, redis_url: str, tmp_path: Path) -> None:
     """The exception ends the event loop again when the handler is cancelled, so nothing waits for the membership."""
     name = unique("exit")

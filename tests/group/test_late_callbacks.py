@@ -184,6 +184,7 @@ async def test_a_cleanup_that_does_not_end_is_named(
             hanging.done.set()
 
 
+@pytest.mark.thorough
 async def test_a_resource_that_came_back_behind_a_hung_handler_is_given_up_again(
     make: Callable[..., Group], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -95,6 +95,7 @@ def command(topic: str, urls: dict[str, str], tmp_path: Path) -> tuple[str, ...]
 
 @pytest.mark.parametrize("handler", ["hang", "block"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.thorough
 def test_what_does_not_end_within_the_drain_timeout_is_given_up(
     number: int, handler: str, command: tuple[str, ...], urls: dict[str, str], tmp_path: Path
 ) -> None:
@@ -112,6 +113,7 @@ def test_what_does_not_end_within_the_drain_timeout_is_given_up(
     assert ready_messages(urls["COBALANCE_AMQP_URL"], [queue]) == {queue: 1}
 
 
+@pytest.mark.thorough
 def test_a_handler_that_hangs_fails_after_max_processing(
     command: tuple[str, ...], urls: dict[str, str], tmp_path: Path
 ) -> None:
@@ -122,6 +124,7 @@ def test_a_handler_that_hangs_fails_after_max_processing(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.thorough
 def test_a_second_signal_ends_it_at_once(
     number: int, command: tuple[str, ...], urls: dict[str, str], tmp_path: Path
 ) -> None:

@@ -129,6 +129,7 @@ def test_a_rolling_restart_of_every_process_moves_nothing(
         assert numbers == sorted(set(numbers))
 
 
+@pytest.mark.thorough
 def test_who_restarts_after_a_kill_takes_its_place_at_once(
     run: Programs, topic: Topic, redis_url: str, amqp_url: str, tmp_path: Path
 ) -> None:

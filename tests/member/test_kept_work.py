@@ -104,6 +104,7 @@ async def test_work_that_was_ending_begins_again_where_it_may_go_on(url: str) ->
 
 
 @pytest.mark.parametrize("late", [False, True])
+@pytest.mark.thorough
 async def test_a_partition_whose_handler_was_slow_is_consumed_on(
     url: str, amqp_url: str, queues: Callable[[str], None], *, late: bool
 ) -> None:

@@ -393,6 +393,7 @@ class LateEvents(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("examples", [6, pytest.param(25, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
 def test_a_session_survives_whatever_comes_late(examples: int) -> None:
     """No order of events ends it, every commit is answered once, nothing is kept forever, and nothing is worked twice
     unreported.

@@ -198,6 +198,7 @@ def test_a_replica(private_redis: servers.OwnRedis) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.thorough
 async def test_a_user_of_rabbitmq_who_lacks_a_permission(private_rabbitmq: servers.OwnRabbitMQ, redis_url: str) -> None:
     """Of what crashes are noticed by, and of queues; found out without changing anything."""
     url, user = private_rabbitmq.url, unique("few")
@@ -235,6 +236,7 @@ async def test_a_user_of_rabbitmq_who_lacks_a_permission(private_rabbitmq: serve
     assert SECRET not in str(found)
 
 
+@pytest.mark.thorough
 def test_a_rabbitmq_that_is_short_of_memory(
     private_rabbitmq: servers.OwnRabbitMQ, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

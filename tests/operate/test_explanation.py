@@ -318,6 +318,7 @@ def test_a_loss_is_called_one(backend: MemoryBackend) -> None:
     assert "web-a/1 has it from before Redis lost data of the group" in explained(group)
 
 
+@pytest.mark.thorough
 def test_what_the_journal_does_not_reach_back_to(backend: MemoryBackend) -> None:
     """It says so, and guesses nothing."""
     group = Group(backend, attrs.evolve(SETTINGS, journal_length=100))

@@ -306,6 +306,7 @@ def exported(registry: CollectorRegistry) -> tuple[float, dict[str, float]]:
     return up, {it.labels["group"]: it.value for it in samples if it.name == "cobalance_group_readable"}
 
 
+@pytest.mark.thorough
 def test_a_node_of_a_cluster_hides_the_groups_of_no_other() -> None:
     """Neither while the slot of a group is being moved, nor while a master is silent and none has taken its place. Commands
     and pages say the same.
@@ -396,6 +397,7 @@ def silent_leaders(server: servers.OwnRabbitMQ, queues: Sequence[str]) -> Iterat
         each("resume")
 
 
+@pytest.mark.thorough
 async def test_queues_that_hang_hold_up_no_other_group(redis_url: str, private_rabbitmq: servers.OwnRabbitMQ) -> None:
     """A scrape ends in time, has the other group and what does answer, and calls nothing 0 that it does not know."""
     url, names = private_rabbitmq.url, [unique("hangs"), unique("well")]
@@ -486,6 +488,7 @@ def test_the_command_waits_for_a_redis_that_is_away(private_redis: servers.OwnRe
         assert exporter.end(signal.SIGINT).code == 0
 
 
+@pytest.mark.thorough
 def test_a_consumer_serves_its_own(topic: Topic, redis_url: str, amqp_url: str, tmp_path: Path) -> None:
     """Beside its probes, if it is told to."""
     (tmp_path / "shop.py").write_text("def handle(delivery):\n    print('handled', flush=True)\n")

@@ -225,6 +225,7 @@ def hang(delivery):
 """
 
 
+@pytest.mark.thorough
 def test_a_consumer_is_not_ready_while_it_drains(redis_url: str, amqp_url: str, tmp_path: Path) -> None:
     """SIGTERM with a message in flight: not ready at once, alive until it ends, and it ends with 0."""
     (tmp_path / "shop.py").write_text(HANDLER)

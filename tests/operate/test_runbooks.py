@@ -92,6 +92,7 @@ def topic(amqp_url: str) -> Iterator[Topic]:
         yield it
 
 
+@pytest.mark.thorough
 async def test_lag_grows(here: Place, topic: Topic) -> None:
     """One member is too few; a second one mends it."""
     book, is_quick = Runbook("Lag grows", here), anyio.Event()
@@ -189,6 +190,7 @@ async def test_redis_lost_data(amqp_url: str, private_redis: OwnRedis, topic: To
 
 
 @pytest.mark.parametrize("is_stale", [True, False])
+@pytest.mark.thorough
 async def test_redis_failed_over(amqp_url: str, topic: Topic, is_stale: bool) -> None:
     """To a replica that Sentinels have promoted, whether it lacks the last grants or nothing; members keep what they hold."""
     with watched() as sentinels, place(amqp_url, sentinels.url) as here:

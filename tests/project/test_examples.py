@@ -52,6 +52,7 @@ def test_each_example_is_run() -> None:
         assert path.name in tested
 
 
+@pytest.mark.thorough
 def test_quickstart(run: Programs, redis_url: str, amqp_url: str) -> None:
     """It publishes twenty orders, handles each of them once, and leaves when asked to."""
     create_group(redis_url, "billing")
@@ -86,6 +87,7 @@ def test_consumers(run: Programs, redis_url: str, amqp_url: str, example: str) -
     assert in_order(handled[400:])
 
 
+@pytest.mark.thorough
 def test_draw_journal(run: Programs, redis_url: str, tmp_path: Path) -> None:
     """A picture with a lane for each resource and the host of each member; draw_journal.py."""
     name = f"drawn-{uuid.uuid4().hex[:8]}"
@@ -99,6 +101,7 @@ def test_draw_journal(run: Programs, redis_url: str, tmp_path: Path) -> None:
         assert word in picture
 
 
+@pytest.mark.thorough
 def test_request_reply(run: Programs, redis_url: str, amqp_url: str) -> None:
     """Two services share the requests of a client, which gets each reply once."""
     create_group(redis_url, "square")
@@ -111,6 +114,7 @@ def test_request_reply(run: Programs, redis_url: str, amqp_url: str) -> None:
         assert sorted(run.rest()) == sorted(f"{number} squared is {number**2}" for number in range(10))
 
 
+@pytest.mark.thorough
 def test_graceful_shutdown(run: Programs, redis_url: str, amqp_url: str) -> None:
     """SIGTERM while handlers run (graceful_shutdown.py): running ones finish, others wait for the next process."""
     topic = Topic("slow-orders", 2)
@@ -146,6 +150,7 @@ def test_manual_ack(run: Programs, redis_url: str, amqp_url: str) -> None:
                 assert connection.channel().queue_declare(queue, passive=True).method.message_count == 0
 
 
+@pytest.mark.thorough
 def test_stream_manual_commit(run: Programs, redis_url: str, amqp_url: str) -> None:
     """stream_manual_commit.py counts every payment once, in order, though another process takes over half of them."""
     topic = Topic("payments", 4, "stream")
@@ -173,6 +178,7 @@ def test_stream_manual_commit(run: Programs, redis_url: str, amqp_url: str) -> N
     assert in_order([(line.split()[1], int(line.split()[2])) for line in run.lines])
 
 
+@pytest.mark.thorough
 def test_any_resource(run: Programs, redis_url: str, tmp_path: Path) -> None:
     """any_resource.py: the folders are shared, every file is worked once and in order, also by the next process."""
     create_group(redis_url, "inbox")
@@ -202,6 +208,7 @@ def test_any_resource(run: Programs, redis_url: str, tmp_path: Path) -> None:
     assert Counter(folder for _, folder, _ in worked) == dict.fromkeys(names, files)
 
 
+@pytest.mark.thorough
 def test_threads(run: Programs, redis_url: str) -> None:
     """threads.py: the tenants are shared, none is worked by two at a time, and all are handed over in the end."""
     create_group(redis_url, "tenants")
@@ -239,6 +246,7 @@ def test_tune_from_journal(run: Programs, tmp_path: Path) -> None:
     assert "<html" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.thorough
 def test_active_backup(run: Programs, redis_url: str) -> None:
     """active_backup.py: one leads after the other, each under a higher token."""
     create_group(redis_url, "nightly-report")
@@ -311,6 +319,7 @@ def test_pika_before(run: Programs, pika_queues: PikaQueues) -> None:
         assert pika_queues.handled(name) == list(range(1, 21))
 
 
+@pytest.mark.thorough
 def test_pika_after(run: Programs, pika_queues: PikaQueues, redis_url: str) -> None:
     """pika_after.py: 1 → 3 processes, one leaves, one is killed. Balanced; in order, once, except for the kill."""
     create_group(redis_url, "pika")

@@ -67,6 +67,7 @@ def test_the_figures_are_printed(explored: SearchResult) -> None:
     assert f"crash {explored.reached['crash']:,}, " in kinds
 
 
+@pytest.mark.thorough
 def test_a_script_may_die_at_any_of_its_writes() -> None:
     """Promise R1, in every interleaving of two members, one of whose scripts dies: the next call repairs it."""
     result = Search(Transitions(SCOPES["2x1-die"])).run()
@@ -79,6 +80,7 @@ def test_a_script_may_die_at_any_of_its_writes() -> None:
     "scope",
     ["2x3-deploy", *(pytest.param(it, marks=pytest.mark.thorough) for it in ("2x2-deploy", "2x2-deploy-leave"))],
 )
+@pytest.mark.thorough
 def test_nobody_is_given_what_its_code_does_not_name(scope: str) -> None:
     """Promise S8, in every interleaving of two processes that share only one resource, with faults besides."""
     result = Search(Transitions(SCOPES[scope])).run()
@@ -101,6 +103,7 @@ def test_exploring_from_a_settled_group_begins_there() -> None:
     assert [it.status for _, it in world.slots(state)] == ["up", "up", "absent"]
 
 
+@pytest.mark.thorough
 def test_a_broken_promise_is_told_as_a_story(monkeypatch: pytest.MonkeyPatch) -> None:
     """The shortest path to it, with the holders: here members that never fence themselves."""
     monkeypatch.setattr(Holdings, "fence", lambda *_, **__: 0)

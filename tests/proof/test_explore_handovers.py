@@ -35,12 +35,14 @@ def test_a_partition_is_handed_over_in_every_interleaving() -> None:
     assert {"ask", "lose", "cut", "reset", "cut short", "timer"} <= result.reached.keys()
 
 
+@pytest.mark.thorough
 def test_messages_that_fail_or_are_aborted_come_again_in_order() -> None:
     """By key a failed one holds up its key alone; an abort waits for no handler."""
     for scope, kind in (("1q-fail", "fail"), ("1q-abort", "abort")):
         _holds_in_every_interleaving(scope, kind)
 
 
+@pytest.mark.thorough
 def test_a_partition_is_kept_or_given_up_while_the_program_has_messages() -> None:
     """Kept, it goes on with them, or has them again; given up, nothing waits for ever."""
     for scope, kind in (("1q-kept", "go on"), ("1q-given-up", "time out")):

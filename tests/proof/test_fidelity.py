@@ -30,6 +30,7 @@ def urls(redis_server: servers.RedisServer, amqp_url: str) -> tuple[str, str]:
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.thorough
 def test_a_tiny_story_yields_the_figures_on_both_sides(urls: tuple[str, str]) -> None:
     """In a real and a simulated run, the crash is healed by session timeouts, and every figure has a value."""
     load = messages(TINY, 1)
@@ -50,6 +51,7 @@ def test_a_tiny_story_yields_the_figures_on_both_sides(urls: tuple[str, str]) ->
     assert "handover gap" in table(compare([real_side], [[simulated_side]], [[simulated_side]]))
 
 
+@pytest.mark.thorough
 def test_nothing_is_left_of_a_telling_that_is_interrupted(urls: tuple[str, str]) -> None:
     """After a Ctrl-C its member processes are gone, including a stopped one, and so is its folder."""
     stages: list[Stage] = []
@@ -194,6 +196,7 @@ def test_bad_words_are_refused_before_anything_starts(words: list[str], capsys: 
     assert "usage" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_the_shape_of_confluents_table() -> None:
     """Eager mode stops everything for every new connector, cooperative mode stops nothing."""
     report = confluent.tell(seeds=1, connectors=3, window_ms=60_000)

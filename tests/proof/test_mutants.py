@@ -86,6 +86,7 @@ def test_without_a_bug_nothing_is_found(rung: str) -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.thorough
 def test_a_planted_bug_is_found(name: str) -> None:
     """By its cheapest rung, in seconds, with a readable story."""
     judged = judge(_named(name))

@@ -30,6 +30,7 @@ def test_the_same_seed_tells_the_same_story_on_every_engine(name: str) -> None:
     assert len({outcome.digest for outcome in outcomes}) == 1
 
 
+@pytest.mark.thorough
 def test_the_same_seed_tells_the_same_story_again() -> None:
     """A replay is only useful if it is identical."""
     first, again = (Run(SCENARIOS["everything"], 3).tell() for _ in range(2))

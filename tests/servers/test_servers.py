@@ -165,6 +165,7 @@ def test_rabbitmq_keeps_durable_messages_until_it_is_emptied(own_rabbitmq: serve
         waiting_messages(own_rabbitmq.url)
 
 
+@pytest.mark.thorough
 def test_rabbitmq_offers_its_management_api_when_asked() -> None:
     """The management URL contains credentials for the API."""
     with servers.private_rabbitmq(management=True) as server:
@@ -183,6 +184,7 @@ def fetched(url: str, path: str) -> bytes:
         return bytes(answer.read())
 
 
+@pytest.mark.thorough
 def test_running_leaves_no_process_and_no_folder(temporary: Path) -> None:
     """What was started for the block is gone after it: nothing listens, nothing is on disk."""
     with servers.running() as found:

@@ -31,6 +31,7 @@ def compared() -> dict[str, DayOutcome]:
     return SHORT.compare(seed=3)
 
 
+@pytest.mark.thorough
 def test_less_than_the_peaks_cost_and_none_of_the_means_lag(compared: dict[str, DayOutcome]) -> None:
     """What autoscaling is for. Its price is moves, and seconds of lag while members start."""
     scaled, peak, mean = compared["autoscaled"], compared["fixed for the peak"], compared["fixed for the mean"]
@@ -47,6 +48,7 @@ def test_less_than_the_peaks_cost_and_none_of_the_means_lag(compared: dict[str, 
     assert scaled.unworked_s < 60
 
 
+@pytest.mark.thorough
 def test_the_same_seed_gives_the_same_day() -> None:
     """And another seed another one."""
     part = attrs.evolve(SHORT, length_ms=HOUR_MS // 6)

@@ -117,6 +117,7 @@ def check_alike(sent: bytes) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(entries(names, values))
+@pytest.mark.thorough
 def test_every_entry_is_split_as_it_is_parsed(found: list[Any]) -> None:
     """Unknown, empty, doubled and long fields, and numbers of every length: only a carriage return needs the parser."""
     sent = reply(found)
@@ -129,6 +130,7 @@ def test_every_entry_is_split_as_it_is_parsed(found: list[Any]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(ours(values.filter(lambda it: b"\r" not in it)))
+@pytest.mark.thorough
 def test_every_row_is_decoded_alike(found: list[Any]) -> None:
     """Entries of our form, with all that may be in them."""
     check_alike(reply(found))
@@ -136,6 +138,7 @@ def test_every_row_is_decoded_alike(found: list[Any]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(entries(treacherous, treacherous))
+@pytest.mark.thorough
 def test_values_that_look_like_the_protocol_deceive_nobody(found: list[Any]) -> None:
     """A reply with such values is split rightly or not at all."""
     sent = reply(found)

@@ -60,6 +60,7 @@ def on_every_node(nodes: Cluster) -> list[str]:
     return [next(name for name in names if first <= slots[name] <= last) for first, last in nodes.SLOTS]
 
 
+@pytest.mark.thorough
 def test_the_groups_of_all_nodes_are_read(nodes: Cluster, tmp_path: Path) -> None:
     """A pattern finds them wherever they are, and each piece is read where it is."""
     groups = on_every_node(nodes)
@@ -74,6 +75,7 @@ def test_the_groups_of_all_nodes_are_read(nodes: Cluster, tmp_path: Path) -> Non
     assert PASSWORD not in repr([vars(piece) for piece in pieces])
 
 
+@pytest.mark.thorough
 def test_a_stream_goes_on_at_the_replica(sentinels: Watched, tmp_path: Path) -> None:
     """The master dies between two batches: Sentinel names another, and nothing is missing or comes twice."""
     write(sentinels.url, "orders-a", 1, 30)

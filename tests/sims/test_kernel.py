@@ -91,6 +91,7 @@ def test_messages_of_a_broker_are_at_risk_when_their_holder_dies() -> None:
     assert all(it["unhealed"] == 0 and max(it["heal_ms"]) < 12_000 for it in told)
 
 
+@pytest.mark.thorough
 def test_shorter_sessions_heal_faster_and_err_more_often() -> None:
     """This choice is what a sweep is for."""
 

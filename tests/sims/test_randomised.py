@@ -160,6 +160,7 @@ QUICK_RUNS = {f"{mode}-{name}" for mode in ("cooperative", "eager") for name in 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK_RUNS else pytest.mark.thorough) for name in RUNS]
 )
+@pytest.mark.thorough
 def test_a_randomised_run_keeps_every_promise(name: str) -> None:
     """Never two at one resource, everything assigned and even in time, and the group at rest in the end."""
     mode, config = RUNS[name]

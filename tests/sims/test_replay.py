@@ -117,6 +117,7 @@ def frozen(words: list[str]) -> set[int]:
     return {pid for pid in pids if Path(f"/proc/{pid}").exists() and " T " in Path(f"/proc/{pid}/stat").read_text()}
 
 
+@pytest.mark.thorough
 def test_a_plan_is_shown_and_nothing_is_done(agent: Running, folder: Path, group: str, urls: dict[str, str]) -> None:
     """With what is predicted of it."""
     before = len(agent.err)
@@ -152,6 +153,7 @@ def test_a_condition_ends_it_early(agent: Running, folder: Path, group: str, url
     assert frozen(agent.err) == set()
 
 
+@pytest.mark.thorough
 def test_ctrl_c_leaves_nothing_frozen(agent: Running, folder: Path, group: str, urls: dict[str, str]) -> None:
     """It ends the replay; what is frozen goes on, and the members are those that were wanted before."""
     with running(*replay(folder, group, "--yes", minutes=LONG), folder=folder, environment=urls) as it:
@@ -201,6 +203,7 @@ def test_a_redis_that_does_not_answer_is_said(words: tuple[str, ...]) -> None:
     assert (ended.code, ended.err.count("\n")) == (UNREACHABLE, 1)
 
 
+@pytest.mark.thorough
 def test_a_lag_that_cannot_be_read_is_no_limit(agent: Running, folder: Path, group: str, urls: dict[str, str]) -> None:
     """It is said before anything is done."""
     before = len(agent.err)

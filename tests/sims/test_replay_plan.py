@@ -343,6 +343,7 @@ def replayed(it: Performance) -> Replayed:
     return Replayed(performance=it, comparisons=compare([seen(it)], runs), runs=20)
 
 
+@pytest.mark.thorough
 def test_members_that_do_as_predicted_are_said_to() -> None:
     """Though they drain otherwise than production's, which is not the replay's doing."""
     plan = plan_of()

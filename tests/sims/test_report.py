@@ -283,6 +283,7 @@ def test_numbers_are_for_people() -> None:
     assert len(set(shortened([f"a{'x' * 30}{at}{'y' * 30}" for at in range(3)]).values())) == 3
 
 
+@pytest.mark.thorough
 def test_the_title_says_what_was_found(tuned: dict[str, Any]) -> None:
     """The gain in per cent of what today's cost, with its interval beside it; a churn that is wrong comes before that."""
     gained = {**tuned, "today": {**judged(2.0), "total": {"value": 200.0, "low": 180.0, "high": 220.0}}, "gain": {"value": 80.0, "low": 60.0, "high": 100.0}}  # fmt: skip

@@ -97,6 +97,7 @@ def test_the_bootstrap_holds_the_truth_as_often_as_it_says() -> None:
     assert 0.92 <= held / 300 <= 0.99
 
 
+@pytest.mark.thorough
 def test_the_bootstrap_of_a_quantile_holds_the_truth() -> None:
     """The 99th percentile of exponential times, from histograms of 24 runs of 200 each."""
     generator, truth, held = np.random.default_rng(6), -np.log(0.01) * 1_000, 0
@@ -299,6 +300,7 @@ DEPLOYS = Churn(
 """Drains never take more than five seconds."""
 
 
+@pytest.mark.thorough
 def test_real_runs_are_given_the_time_that_their_drains_take() -> None:
     """A deadline of three seconds cuts drains of up to five short; one above five costs no message."""
     today = GroupSettings(
@@ -315,6 +317,7 @@ def test_real_runs_are_given_the_time_that_their_drains_take() -> None:
     assert found.today.costs["duplicates"].low > 500
 
 
+@pytest.mark.thorough
 def test_the_command_refuses_with_an_exit_code_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A limit that cannot be kept: exit code 5, reasons on the page, and all in the file that the report reads."""
     (tmp_path / "churn.json").write_text(

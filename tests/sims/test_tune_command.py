@@ -41,6 +41,7 @@ def test_the_recommended_command_is_what_the_command_line_takes(redis_url: str) 
 
 
 @pytest.mark.parametrize("by_variable", [False, True])
+@pytest.mark.thorough
 def test_todays_settings_are_read_from_the_group_itself(
     redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_variable: bool
 ) -> None:

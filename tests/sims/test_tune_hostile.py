@@ -105,6 +105,7 @@ def test_settings_that_nobody_has_told_are_in_the_command() -> None:
     assert as_json(found, churn={}, group="shop", unknown=("gather_ms",))["command"].endswith(" --gather 500ms")
 
 
+@pytest.mark.thorough
 def test_a_search_of_a_named_churn_says_what_today_is_taken_to_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -82,6 +82,7 @@ def test_a_simulated_run_is_read_as_a_journal() -> None:
     assert found["joins"] == whole["joins"] - 3
 
 
+@pytest.mark.thorough
 def test_a_churn_agrees_with_journals_of_its_own() -> None:
     """Of thirty journals, each beside the other runs, hardly any figure of any is said to differ."""
     runs = journals(FROZEN, 0, 30)
@@ -89,6 +90,7 @@ def test_a_churn_agrees_with_journals_of_its_own() -> None:
     assert len(wrong) <= 6, wrong
 
 
+@pytest.mark.thorough
 def test_a_churn_without_its_long_pauses_is_found_out() -> None:
     """Freezes of 4 to 12 s were taken for pauses of 0.4 s: the false expiries differ, and their length is to blame."""
     found = compare(journals(FROZEN, 0, 30), journals(STEADY_PAUSES, 100, 30))
@@ -132,6 +134,7 @@ def mismatched(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_a_mismatch_stops_the_search(mismatched: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Unless it is asked for: then the mismatch comes with the result, and stands first on the report's page."""
     words = ["--churn", str(mismatched), "--in-process", "--seeds", "4", "--search", "gather", "--out", str(tmp_path / "tune.json")]  # fmt: skip

@@ -82,6 +82,7 @@ KEY = pytest.StashKey()
 """
 
 
+@pytest.mark.thorough
 def test_a_broker_ends_with_its_test(tmp_path: Path) -> None:
     """Its thread and its descriptors, or a run of some hundred tests would have none to spare."""
     (tmp_path / "test_open_once.py").write_text(OPEN_ONCE)

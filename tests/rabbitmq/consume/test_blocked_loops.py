@@ -66,6 +66,7 @@ async def blocked_member(here: Place, topic: Topic) -> AsyncIterator[list[GroupF
             goes_on.set()
 
 
+@pytest.mark.thorough
 async def test_what_a_blocked_loop_held_moves_to_another_member_once(here: Place) -> None:
     """It stays there: who is given no more of it need not give that up in turn."""
     with new_topic(here.amqp_url, 6) as topic:
@@ -103,6 +104,7 @@ async def test_a_message_that_was_not_begun_is_not_given_up(here: Place) -> None
         assert bodies_in(here.amqp_url, topic.queue_names[0]) == ["2"]
 
 
+@pytest.mark.thorough
 async def test_what_a_blocked_loop_held_alone_is_worked_by_the_next_member_at_once(here: Place) -> None:
     """Nothing is paused: no handler has failed but the one that blocks."""
     with new_topic(here.amqp_url, 4) as topic:

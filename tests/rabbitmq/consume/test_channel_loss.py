@@ -212,6 +212,7 @@ async def test_a_message_that_fails_over_lost_channels_is_given_up_all_the_same(
     assert len(tries) == 5
 
 
+@pytest.mark.thorough
 async def test_a_consumer_timeout_is_told_and_the_message_comes_again_after_its_handler(
     impatient_rabbitmq: servers.OwnRabbitMQ, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -282,6 +283,7 @@ def restricted(private_rabbitmq: servers.OwnRabbitMQ) -> Iterator[Place]:
 
 
 @pytest.mark.parametrize("queue_type", ["classic", "stream"])
+@pytest.mark.thorough
 async def test_a_queue_that_may_not_be_consumed_any_more_is_given_up_and_the_others_are_worked(
     restricted: Place, private_rabbitmq: servers.OwnRabbitMQ, queue_type: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -444,6 +446,7 @@ def as_coroutine(seen: Seen) -> Any:
     return handle
 
 
+@pytest.mark.thorough
 async def test_the_last_delivery_before_the_limit_is_told_and_the_broker_dead_letters(
     here: Place, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -42,6 +42,7 @@ def publish_to_all(amqp_url: str, topic: Topic, body: str) -> None:
 # -- processes that live ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 async def test_members_with_nothing_to_do_send_their_heartbeats_and_no_more(
     amqp_url: str, redis_url: str, redis_admin_url: str
 ) -> None:
@@ -133,6 +134,7 @@ async def test_what_it_had_not_acknowledged_comes_again(amqp_url: str, redis_url
         assert [body for pid, body in team.handled[lost] if pid == second] == ["1", "2", "3"]
 
 
+@pytest.mark.thorough
 async def test_a_killed_process_with_an_instance_id_takes_its_place_at_once(
     amqp_url: str, redis_url: str, redis_admin_url: str
 ) -> None:
@@ -156,6 +158,7 @@ async def test_a_killed_process_with_an_instance_id_takes_its_place_at_once(
 
 
 @pytest.mark.parametrize("lock", [True, False])
+@pytest.mark.thorough
 async def test_a_stream_waits_for_the_session_unless_it_is_locked(
     lock: bool, amqp_url: str, redis_url: str, redis_admin_url: str
 ) -> None:
@@ -451,6 +454,7 @@ async def test_what_turns_out_to_be_unguarded_is_not_worked_under_a_vouch(
         it.queue_delete(name)
 
 
+@pytest.mark.thorough
 async def test_without_the_permission_it_says_so_and_works(
     redis_url: str, redis_admin_url: str, private_rabbitmq: servers.OwnRabbitMQ, caplog: pytest.LogCaptureFixture
 ) -> None:

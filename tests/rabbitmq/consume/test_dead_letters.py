@@ -191,6 +191,7 @@ async def test_what_cannot_be_read_outlives_a_delivery_limit(here: Place) -> Non
             assert letter.error == "its headers cannot be read (ValueError)"
 
 
+@pytest.mark.thorough
 def test_who_may_not_publish_cannot_look_at_what_that_would_delete(private_rabbitmq: OwnRabbitMQ) -> None:
     """The error says which permission is missing."""
     url = private_rabbitmq.url
@@ -205,6 +206,7 @@ def test_who_may_not_publish_cannot_look_at_what_that_would_delete(private_rabbi
     private_rabbitmq.control("delete_user", "reader")
 
 
+@pytest.mark.thorough
 def test_an_alarm_keeps_dead_letters_from_being_looked_at(private_rabbitmq: OwnRabbitMQ) -> None:
     """They could not be published again, so that each look would bring RabbitMQ closer to deleting them."""
     with place(private_rabbitmq.url) as here, topic_with_delivery_limit(private_rabbitmq.url) as topic:
@@ -439,6 +441,7 @@ async def test_a_dead_letter_target_that_is_not_there_loses_nothing(
         it.queue_delete(name)
 
 
+@pytest.mark.thorough
 def test_a_target_that_does_not_confirm_holds_up_no_other(
     private_rabbitmq: OwnRabbitMQ, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -465,6 +468,7 @@ def test_a_target_that_does_not_confirm_holds_up_no_other(
         assert bodies_in(url, f"{good.name}.dead") == ["2", "4", "6"]
 
 
+@pytest.mark.thorough
 def test_a_silent_target_behind_an_exchange_holds_up_no_other(
     private_rabbitmq: OwnRabbitMQ, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

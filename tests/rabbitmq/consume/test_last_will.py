@@ -147,6 +147,7 @@ async def test_a_will_is_kept_once_there_is_a_thread_or_a_connection_for_it(
     assert b.heard.get(timeout=PATIENCE_S) == "IOLoop.1"
 
 
+@pytest.mark.thorough
 async def test_a_will_is_kept_once_it_is_permitted(
     village: Village, private_rabbitmq: OwnRabbitMQ, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +178,7 @@ def full_vhost(private_rabbitmq: OwnRabbitMQ) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.thorough
 async def test_a_virtual_host_without_room_for_queues_is_called_that(full_vhost: str, village: Village) -> None:
     """No permission is lacking; and for want of a lock, nothing was consumed."""
     village.url = full_vhost

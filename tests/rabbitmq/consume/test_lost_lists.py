@@ -93,6 +93,7 @@ def empty(server: OwnRedis) -> None:
 
 
 @pytest.mark.parametrize("mode", ["cooperative", "eager"])
+@pytest.mark.thorough
 async def test_a_topic_was_grown(lost: Place, private_redis: OwnRedis, looks: list[Any], mode: Any) -> None:
     """A standby that was granted none of its new partitions declared the old ones, before. A stream is worked beside it."""
     lost.coordinator.configure(mode=mode)
@@ -114,6 +115,7 @@ async def test_a_topic_was_grown(lost: Place, private_redis: OwnRedis, looks: li
                 assert lost.journal("added", "removing", "removed") == []
 
 
+@pytest.mark.thorough
 async def test_a_topic_was_grown_twice(lost: Place, private_redis: OwnRedis, looks: list[Any]) -> None:
     """The last to declare its queues has gone; the one before it is still there."""
     with new_topic(lost.amqp_url, 2) as topic:
@@ -138,6 +140,7 @@ def has_become_head(it: ConsumerGroup, *, instead_of: tuple[ConsumerGroup, ...])
     return it.membership.engine.session.is_head
 
 
+@pytest.mark.thorough
 async def test_redis_is_as_before_the_growth(
     lost: Place, private_redis: OwnRedis, looks: list[Any], tmp_path: Path
 ) -> None:

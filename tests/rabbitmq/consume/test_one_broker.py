@@ -65,6 +65,7 @@ async def reported(two: Environments, member: ConsumerGroup) -> None:
     )
 
 
+@pytest.mark.thorough
 async def test_a_member_of_another_virtual_host_is_refused(two: Environments) -> None:
     """As long as members are elsewhere, which keep all partitions. Once they have left, the group may move."""
     for first, other in ((0, 1), (1, 0)):
@@ -84,6 +85,7 @@ async def test_a_member_of_another_virtual_host_is_refused(two: Environments) ->
             await member.wait_held(*two.topic.queue_names)
 
 
+@pytest.mark.thorough
 async def test_of_two_that_join_at_once_the_later_leaves(
     two: Environments, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

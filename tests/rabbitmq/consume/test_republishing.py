@@ -135,6 +135,7 @@ def theirs(private_rabbitmq: servers.OwnRabbitMQ) -> Iterator[Place]:
         yield it
 
 
+@pytest.mark.thorough
 async def test_what_another_user_published_is_dead_lettered_and_replayed(theirs: Place, alices_url: str) -> None:
     """RabbitMQ accepts no ``user_id`` but that of the connection, so its place is a header."""
     with new_topic(theirs.amqp_url) as topic:

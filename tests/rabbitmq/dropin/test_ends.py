@@ -319,6 +319,7 @@ def test_a_callback_may_leave(broker: Broker, group: str) -> None:
     assert broker.left(name) == [("a", True), ("b", True)]
 
 
+@pytest.mark.thorough
 def test_a_hung_callback_costs_the_program_its_queues(broker: Broker, group: str) -> None:
     """It loses every queue that has messages for its one thread. The membership goes on."""
     names = broker.declare(4)
@@ -340,6 +341,7 @@ def test_a_hung_callback_costs_the_program_its_queues(broker: Broker, group: str
 
 
 @pytest.mark.parametrize("python", ["before 3.12", "since 3.12"])
+@pytest.mark.thorough
 def test_leaves_when_the_program_ends_without_closing(
     redis_url: str, amqp_url: str, broker: Broker, group: str, *, python: str, tmp_path: Any
 ) -> None:
@@ -392,6 +394,7 @@ with connection if scope == "with" else contextlib.nullcontext():
 
 
 @pytest.mark.parametrize("scope", ["with", "without"])
+@pytest.mark.thorough
 def test_a_fork_may_end(broker: Broker, group: str, tmp_path: Any, scope: str) -> None:
     """A callback forks, and the child ends in some way: membership and connections stay with the parent."""
     (name,) = broker.declare(1)

@@ -139,6 +139,7 @@ def impatient(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.mark.parametrize("kind", QUEUES)
+@pytest.mark.thorough
 def test_a_consumer_that_takes_too_long_loses_its_channel(impatient: Impatient, kind: str) -> None:
     """The message goes to another; the connection stays."""
     at = impatient.at

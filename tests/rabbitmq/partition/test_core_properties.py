@@ -58,6 +58,7 @@ class Histories(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("examples", [60, pytest.param(1_000, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
 def test_any_history_keeps_order_and_loses_nothing(examples: int) -> None:
     """Whatever happens when."""
     run_state_machine_as_test(

@@ -799,6 +799,7 @@ def test_what_waits_behind_another_consumer_is_given_up_at_once(
     assert "did not send all" not in caplog.text
 
 
+@pytest.mark.thorough
 def test_a_leader_that_is_silent_for_a_moment_does_not_say_that_nothing_came_back(
     private_rabbitmq: OwnRabbitMQ, members: Callable[..., Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -340,6 +340,7 @@ def test_a_reply_that_cannot_be_sent_fails_alone(amqp_url: str, replies: str, fa
     sender.close()
 
 
+@pytest.mark.thorough
 async def test_a_reply_with_a_header_that_a_stream_does_not_take_is_refused_for_good(here: Place, replies: str) -> None:
     """RabbitMQ 3 closes the connection over it. It is not sent again, the others are answered, each request is handled once."""
     seen: list[bytes] = []

@@ -81,6 +81,7 @@ class Alarm:
         self._server.control("set_vm_memory_high_watermark", "0.4")
 
 
+@pytest.mark.thorough
 async def test_an_alarm_holds_up_replies_and_nothing_else(alarmed: Alarm, caplog: pytest.LogCaptureFixture) -> None:
     """Other messages are acknowledged and partitions move in time; requests are answered when the alarm is over."""
     caplog.set_level("INFO", "cobalance")
@@ -118,6 +119,7 @@ async def test_an_alarm_holds_up_replies_and_nothing_else(alarmed: Alarm, caplog
     assert "takes replies again" in caplog.text
 
 
+@pytest.mark.thorough
 async def test_what_follows_a_request_goes_on_during_an_alarm(alarmed: Alarm, caplog: pytest.LogCaptureFixture) -> None:
     """Only the request itself stays unacknowledged, whatever is sent ahead."""
     caplog.set_level("INFO", "cobalance")
@@ -148,6 +150,7 @@ async def test_what_follows_a_request_goes_on_during_an_alarm(alarmed: Alarm, ca
         it.queue_delete(replies)
 
 
+@pytest.mark.thorough
 async def test_a_reply_that_waits_holds_up_no_handover_of_a_lost_channel(
     alarmed: Alarm, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -299,6 +302,7 @@ def silent(private_rabbitmq: servers.OwnRabbitMQ, monkeypatch: pytest.MonkeyPatc
         it.queue_delete(name)
 
 
+@pytest.mark.thorough
 def test_a_queue_that_does_not_confirm_holds_up_no_other(
     private_rabbitmq: servers.OwnRabbitMQ, silent: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -335,6 +339,7 @@ def test_a_large_reply_on_a_slow_link_is_no_silence(amqp_url: str, monkeypatch: 
         sender.close()
 
 
+@pytest.mark.thorough
 def test_the_end_of_a_connection_for_replies_is_no_silence(
     private_rabbitmq: servers.OwnRabbitMQ, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,6 +362,7 @@ def test_the_end_of_a_connection_for_replies_is_no_silence(
     sender.close()
 
 
+@pytest.mark.thorough
 async def test_a_request_whose_reply_is_not_confirmed_is_given_up_alone(
     private_rabbitmq: servers.OwnRabbitMQ, here: Place, silent: str
 ) -> None:
@@ -377,6 +383,7 @@ async def test_a_request_whose_reply_is_not_confirmed_is_given_up_alone(
     there.close()
 
 
+@pytest.mark.thorough
 def test_a_queue_that_confirms_again_is_one_of_all_again(
     private_rabbitmq: servers.OwnRabbitMQ, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -114,6 +114,7 @@ def test_each_stream_has_a_channel(given: str, url: str) -> None:
             assert len(publisher._channel._lanes) == (5 if is_affected else 1)
 
 
+@pytest.mark.thorough
 def test_one_that_is_too_large_where_all_channels_are_taken(url: str) -> None:
     """Its channel makes way for the next one."""
     with new_topic(url, 3) as topic, Publisher(f"{url}?channel_max=3", topic.name) as publisher:

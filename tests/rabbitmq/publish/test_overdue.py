@@ -31,6 +31,7 @@ def impatient(publisher: Publisher) -> Publisher:
     return publisher
 
 
+@pytest.mark.thorough
 def test_what_no_call_waits_for_fails_in_time(private_rabbitmq: OwnRabbitMQ) -> None:
     """Its queue confirms nothing, as without a majority. It is reported once, and a confirm that comes later changes nothing."""
     url, told = private_rabbitmq.url, list[Future[int]]()

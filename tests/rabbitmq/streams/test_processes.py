@@ -67,6 +67,7 @@ def places(lines: list[str]) -> list[tuple[int, str, int, int]]:
     return [(int(pid), stream, int(offset), int(token)) for pid, stream, offset, token in map(str.split, lines)]
 
 
+@pytest.mark.thorough
 def test_a_crash_repeats_only_what_was_not_committed(run: Programs, redis_url: str, amqp_url: str) -> None:
     """After a kill -9 the next process starts right after the committed offset, and nothing is missing."""
     group = unique("crash")

@@ -207,6 +207,7 @@ async def test_a_reset_makes_it_before_it_resumes_the_stream(
 
 
 @pytest.mark.parametrize(("configure", "may"), [(".*", True), (r"^cobalance\.read\..*", True), ("^stream", False)])
+@pytest.mark.thorough
 def test_whether_a_stream_may_be_marked_is_found_out_without_a_mark(
     private_rabbitmq: OwnRabbitMQ, configure: str, *, may: bool
 ) -> None:
@@ -223,6 +224,7 @@ def test_whether_a_stream_may_be_marked_is_found_out_without_a_mark(
 
 
 @pytest.mark.parametrize(("configure", "may"), [("^stream", True), (r"^cobalance\.read\..*", False)])
+@pytest.mark.thorough
 def test_who_may_not_declare_a_stream_is_told_apart(
     private_rabbitmq: OwnRabbitMQ, configure: str, *, may: bool
 ) -> None:

@@ -152,6 +152,7 @@ def few(server: servers.OwnRabbitMQ) -> Iterator[str]:
     server.control("delete_user", "few")
 
 
+@pytest.mark.thorough
 def test_a_stream_that_may_not_be_examined_has_lost_nothing(
     server: servers.OwnRabbitMQ, few: str, client: StreamClient
 ) -> None:
@@ -274,6 +275,7 @@ def test_a_stream_in_which_nothing_is_but_offsets_is_begun(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.thorough
 async def test_such_a_stream_leaves_the_rest_of_the_group_described(
     broker: str, redis_url: str, client: StreamClient
 ) -> None:

@@ -53,6 +53,7 @@ def halt_of(here: Place, stream: Stream) -> str | None:
 
 
 @pytest.mark.parametrize("anew", [False, True], ids=["same", "anew"])
+@pytest.mark.thorough
 async def test_a_lock_that_could_not_be_released_holds_up_the_next_holder_only_as_long_as_that_lasts(
     here: Place, user: User, streams: list[Stream], private_rabbitmq: OwnRabbitMQ, *, anew: bool
 ) -> None:
@@ -99,6 +100,7 @@ def forbid_once(monkeypatch: pytest.MonkeyPatch, user: User, question: str, *, l
     monkeypatch.setattr(stream_worker, question, ask)
 
 
+@pytest.mark.thorough
 async def test_a_permission_that_is_missing_for_a_moment_does_not_hide_that_a_stream_was_made_anew(
     here: Place, user: User, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +121,7 @@ async def test_a_permission_that_is_missing_for_a_moment_does_not_hide_that_a_st
 
 
 @pytest.mark.parametrize("question", ["may_mark", "mark"])
+@pytest.mark.thorough
 async def test_a_permission_that_is_missing_for_a_moment_does_not_make_a_new_group_an_old_one(
     here: Place, user: User, stream: Stream, monkeypatch: pytest.MonkeyPatch, question: str
 ) -> None:

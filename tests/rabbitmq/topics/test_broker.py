@@ -294,6 +294,7 @@ def test_another_number_of_partitions(topic: Topic, amqp_url: str, partitions: i
 
 
 @pytest.mark.parametrize("kind", ["quorum", "stream"])
+@pytest.mark.thorough
 def test_a_topic_that_is_being_created_is_not_taken_for_a_smaller_one(
     kind: Any, amqp_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -523,6 +524,7 @@ def test_impossible_topics(make: object) -> None:
 
 
 @pytest.mark.parametrize("is_grown", [False, True])
+@pytest.mark.thorough
 def test_a_large_topic_is_found_in_few_round_trips(
     is_grown: bool, amqp_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -601,6 +603,7 @@ def test_creating_a_topic_again_restores_its_bindings(topic: Topic, amqp_url: st
             assert is_routed(amqp_url, topic.name, key)
 
 
+@pytest.mark.thorough
 def test_creating_a_topic_again_does_not_open_a_layout_that_is_closed(
     topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

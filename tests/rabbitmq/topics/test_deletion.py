@@ -72,6 +72,7 @@ def make(url: str, what: str, topic: Topic) -> tuple[Topic, Topic]:
 
 
 @pytest.mark.parametrize("what", ["classic", "quorum", "grown", "set"])
+@pytest.mark.thorough
 def test_what_is_published_while_a_topic_is_deleted_is_not_deleted(
     what: Any, amqp_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +132,7 @@ def test_who_deletes_a_topic_into_which_a_message_came_is_told_what_is_left(
 
 
 @pytest.mark.parametrize(("partitions", "grown_to", "missing"), [(10, 10, 1), (1, 2, None)])
+@pytest.mark.thorough
 def test_a_deletion_that_died_goes_on_when_it_is_requested_again(
     partitions: int, grown_to: int, missing: int | None, amqp_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

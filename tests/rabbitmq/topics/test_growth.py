@@ -292,6 +292,7 @@ def noting(call: Callable[..., object], is_called: threading.Event) -> Callable[
 
 
 @pytest.mark.parametrize("wait", [False, True])
+@pytest.mark.thorough
 def test_a_message_that_is_never_confirmed_holds_up_a_growth_until_its_time_is_up(
     private_rabbitmq: OwnRabbitMQ, monkeypatch: pytest.MonkeyPatch, *, wait: bool
 ) -> None:
@@ -619,6 +620,7 @@ def test_a_queue_of_a_closed_layout_that_is_made_again_is_found(
             assert second in (source.look({}).resources or ())
 
 
+@pytest.mark.thorough
 async def test_a_group_at_rest_costs_rabbitmq_no_connection_and_no_error(
     private_rabbitmq: OwnRabbitMQ, looks: list[tuple[str, ...] | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -654,6 +656,7 @@ async def test_a_group_at_rest_costs_rabbitmq_no_connection_and_no_error(
             assert await noise_of_looks() == []
 
 
+@pytest.mark.thorough
 async def test_the_new_layout_waits_for_what_is_still_being_processed(
     here: Place, topic: Topic, looks: list[tuple[str, ...] | None]
 ) -> None:
@@ -686,6 +689,7 @@ async def test_the_new_layout_waits_for_what_is_still_being_processed(
     assert log == ["old", "newer", "newest"]
 
 
+@pytest.mark.thorough
 async def test_another_member_looks_if_the_head_is_cut_off_from_rabbitmq(here: Place, topic: Topic) -> None:
     """What is published to the new layout does not wait until that process ends or is connected again."""
     processed: list[str] = []
@@ -707,6 +711,7 @@ async def test_another_member_looks_if_the_head_is_cut_off_from_rabbitmq(here: P
                 proxy.heal()
 
 
+@pytest.mark.thorough
 async def test_a_message_that_comes_late_is_not_lost(here: Place, topic: Topic, caplog: Any) -> None:
     """If RabbitMQ or another program puts one into a closed layout after the switch, it is processed and reported."""
     processed: list[str] = []

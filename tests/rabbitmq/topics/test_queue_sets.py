@@ -35,6 +35,7 @@ def held(url: str, topic: Topic) -> int:
     return sum(it or 0 for it in ready_messages(url, topic.queue_names).values())
 
 
+@pytest.mark.thorough
 def test_a_topic_whose_growth_was_interrupted_gets_no_set(
     topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +65,7 @@ def test_a_topic_whose_growth_was_interrupted_gets_no_set(
         delete_topic(amqp_url, own.name, force=True)
 
 
+@pytest.mark.thorough
 def test_a_topic_that_is_deleted_while_its_growth_is_interrupted_goes_completely(
     topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +186,7 @@ def test_a_publisher_says_where_a_set_hides_that_a_queue_was_deleted(
     delete_topic(amqp_url, own.name, force=True)
 
 
+@pytest.mark.thorough
 def test_a_set_whose_creation_was_interrupted_is_not_taken_for_whole(
     topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +218,7 @@ def test_a_topic_whose_sets_are_gone_can_be_grown(topic: Topic, amqp_url: str) -
     assert grow_topic(amqp_url, topic.name, 3).partitions == 3
 
 
+@pytest.mark.thorough
 def test_what_an_interrupted_creation_has_left_of_a_set_can_be_deleted(
     topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ class Hesitant:
 
 
 @pytest.mark.parametrize("fault", ["silent", "gone"])
+@pytest.mark.thorough
 def test_a_queue_without_a_leader_is_neither_pruned_nor_deleted(private_rabbitmq: OwnRabbitMQ, fault: str) -> None:
     """It may hold messages, as here."""
     url = private_rabbitmq.url
@@ -63,6 +64,7 @@ def test_a_queue_without_a_leader_is_neither_pruned_nor_deleted(private_rabbitmq
         assert prune_topic(url, topic.name) == {old: True}
 
 
+@pytest.mark.thorough
 def test_what_is_with_a_consumer_that_is_not_counted_is_not_pruned(private_rabbitmq: OwnRabbitMQ) -> None:
     """Its leader answers again while it is looked at: now it counts that consumer, too."""
     url = private_rabbitmq.url
@@ -77,6 +79,7 @@ def test_what_is_with_a_consumer_that_is_not_counted_is_not_pruned(private_rabbi
         assert finish_first(url, old) == b"precious"
 
 
+@pytest.mark.thorough
 def test_what_is_with_an_active_consumer_is_not_pruned_after_an_election(
     private_rabbitmq: OwnRabbitMQ, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +136,7 @@ def while_silent(leader: Leader, ask: Callable[[], T]) -> T:
         return answer.result()
 
 
+@pytest.mark.thorough
 def test_messages_are_counted_once_the_leader_answers(private_rabbitmq: OwnRabbitMQ) -> None:
     """Neither a lag nor a dead letter is overlooked."""
     url = private_rabbitmq.url
@@ -148,6 +152,7 @@ def test_messages_are_counted_once_the_leader_answers(private_rabbitmq: OwnRabbi
             read_dead_letters(url, topic.name)
 
 
+@pytest.mark.thorough
 def test_what_a_silent_leader_has_is_unknown(private_rabbitmq: OwnRabbitMQ) -> None:
     """The others are reported, and that it exists."""
     url = private_rabbitmq.url
@@ -159,6 +164,7 @@ def test_what_a_silent_leader_has_is_unknown(private_rabbitmq: OwnRabbitMQ) -> N
             assert queue_states(url, [silent, other]).by_queue == {other: QueueState(0, 0)}
 
 
+@pytest.mark.thorough
 def test_a_way_that_is_slow_for_a_moment_makes_no_silent_leader_known(private_rabbitmq: OwnRabbitMQ) -> None:
     """The answer of one whose leader is silent takes longer than the way by a quarter of a second."""
     url = private_rabbitmq.url
@@ -195,6 +201,7 @@ def test_a_long_way_is_measured_once_for_all_queues(amqp_url: str, monkeypatch: 
 
 
 @pytest.mark.parametrize("fault", ["silent", "gone"])
+@pytest.mark.thorough
 def test_a_new_layout_waits_for_an_old_one_without_a_leader(
     private_rabbitmq: OwnRabbitMQ, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +228,7 @@ def test_a_stream_that_has_just_been_written_to_is_not_deleted(amqp_url: str) ->
             delete_topic(amqp_url, topic.name)
 
 
+@pytest.mark.thorough
 def test_a_classic_queue_whose_process_hangs_hides_no_other(private_rabbitmq: OwnRabbitMQ) -> None:
     """It leaves the connection without an answer. Those after it are asked on another one."""
     url = private_rabbitmq.url

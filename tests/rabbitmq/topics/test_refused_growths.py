@@ -54,6 +54,7 @@ def new_vhost(server: OwnRabbitMQ, *, max_queues: int) -> Iterator[str]:
         server.control("delete_vhost", name)
 
 
+@pytest.mark.thorough
 def test_a_growth_beyond_the_limit_of_queues_is_called_off(private_rabbitmq: OwnRabbitMQ) -> None:
     """Nothing of it stays, for which publishers would wait when a partition is lost. The error has RabbitMQ's reason."""
     with new_vhost(private_rabbitmq, max_queues=5) as url:  # two partitions, dead letters, the lock, and one more
@@ -92,6 +93,7 @@ def test_a_growth_that_cannot_be_called_off_says_that_it_goes_on(
 
 
 @pytest.mark.parametrize("fault", ["silent", "gone"])
+@pytest.mark.thorough
 def test_a_topic_is_not_grown_onto_a_queue_that_does_not_answer(private_rabbitmq: OwnRabbitMQ, fault: str) -> None:
     """Its publishers would wait for it, while nothing would be left of the old partitions."""
     url = private_rabbitmq.url
@@ -225,6 +227,7 @@ def test_a_topic_to_which_others_have_bound_a_queue_is_not_grown(
         assert bodies_in(url, grown.queue_names[partition]) == ["y"]
 
 
+@pytest.mark.thorough
 def test_a_topic_is_not_grown_by_who_may_not_change_all_of_it(private_rabbitmq: OwnRabbitMQ) -> None:
     """It is as it was: half a growth would hold up publishers, and nothing but another growth would end that. The error
     says what is missing: of each topic something else.

@@ -85,6 +85,7 @@ def publish_keys(it: Any, exchange: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["x-consistent-hash", "x-modulus-hash"])
+@pytest.mark.thorough
 async def test_queues_bound_to_an_exchange_come_and_go(
     here: Place, hashing_rabbitmq: servers.OwnRabbitMQ, looks: list[tuple[str, ...] | None], kind: str
 ) -> None:
@@ -231,6 +232,7 @@ def restricted(hashing_rabbitmq: servers.OwnRabbitMQ) -> Iterator[servers.OwnRab
     hashing_rabbitmq.control("delete_user", "few")
 
 
+@pytest.mark.thorough
 async def test_a_group_starts_beside_queues_that_cannot_be_used(
     restricted: servers.OwnRabbitMQ, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -367,6 +369,7 @@ def test_our_own_queues_are_nobodys_to_consume(
         assert source._warned_of == set()
 
 
+@pytest.mark.thorough
 def test_what_was_given_back_brings_its_queue_back(here: Place, hashing_rabbitmq: servers.OwnRabbitMQ) -> None:
     """Its last holder ran out of time: an unbound queue with messages is kept until it is deleted."""
     exchange = unique("back")

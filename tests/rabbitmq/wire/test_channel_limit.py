@@ -62,6 +62,7 @@ def here(limited: Any) -> Iterator[Place]:
         yield it
 
 
+@pytest.mark.thorough
 async def test_what_fits_is_worked_and_the_rest_is_said_to_be_too_much(
     limited: Any, here: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -102,6 +103,7 @@ def consumers(url: str, topic: Topic) -> int:
 
 
 @pytest.mark.parametrize("limited", ["channel_max"], indirect=True)
+@pytest.mark.thorough
 async def test_more_members_work_what_one_cannot(limited: Any) -> None:
     """Each member has a connection of its own; nothing was lost while there were too few of them."""
     seen = Seen()
@@ -135,6 +137,7 @@ def test_one_publishes_to_more_streams_than_it_may_have_channels(
 
 
 @pytest.mark.parametrize(("limit", "of"), [("user", ["other"]), ("vhost", ["-p", "other"])])
+@pytest.mark.thorough
 def test_too_many_connections_are_not_taken_for_a_missing_virtual_host(limited: Any, limit: str, of: list[str]) -> None:
     """The error names the limit; a connection may be free soon."""
     url = urlsplit(limited.url.replace("guest:guest", "other:other"))._replace(path="/other").geturl()
@@ -332,6 +335,7 @@ def test_a_connection_lost_for_another_reason_leaves_no_limit() -> None:
     limit.check(4, "here")
 
 
+@pytest.mark.thorough
 def test_without_a_limit_there_is_none() -> None:
     """channel_max = 0."""
     limit = ChannelLimit("g/m")

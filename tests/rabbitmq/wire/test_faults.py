@@ -178,6 +178,7 @@ async def test_the_least_patience_without_rabbitmq_does_not_end_while_it_is_ther
             await here.wait(*BEFORE)
 
 
+@pytest.mark.thorough
 async def test_while_nobody_has_rabbitmq_partitions_rest(
     amqp_url: str, redis_url: str, amqp: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,6 +305,7 @@ async def publish_somehow(publisher: AsyncPublisher, *bodies: str) -> None:
             break
 
 
+@pytest.mark.thorough
 async def test_a_memory_alarm_blocks_publishers_and_no_consumer(
     private_rabbitmq: servers.OwnRabbitMQ, redis_url: str
 ) -> None:
@@ -388,6 +390,7 @@ def test_a_job_that_fails_takes_no_other_with_it(amqp_url: str) -> None:
     assert [heard.get(timeout=WITHIN_S) for _ in range(2)] == ["the other", "lost"]
 
 
+@pytest.mark.thorough
 def test_a_conversation_that_is_cut_anywhere(amqp_url: str, amqp: FaultProxy) -> None:
     """Looking at a topic succeeds or reports a lost RabbitMQ, never a refusal or another kind of server."""
     url, failed = amqp.through(amqp_url), 0

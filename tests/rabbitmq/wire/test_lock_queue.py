@@ -121,6 +121,7 @@ class ByHand:
         return self._later.empty()
 
 
+@pytest.mark.thorough
 def test_a_lock_whose_release_was_refused_is_freed_once_it_is_permitted(
     user: User, connection: BrokerConnection, other: BrokerConnection, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -139,6 +140,7 @@ def test_a_lock_whose_release_was_refused_is_freed_once_it_is_permitted(
     assert [it.levelname for it in caplog.records if name in it.getMessage()] == ["WARNING"]
 
 
+@pytest.mark.thorough
 def test_a_later_tenure_of_the_process_keeps_the_lock_that_could_not_be_released(
     user: User, connection: BrokerConnection, other: BrokerConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +165,7 @@ def test_a_later_tenure_of_the_process_keeps_the_lock_that_could_not_be_released
     assert retries.is_over
 
 
+@pytest.mark.thorough
 def test_no_tenure_gets_a_lock_that_is_just_being_freed(
     user: User, connection: BrokerConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
