@@ -139,6 +139,22 @@ def test_a_group_that_is_made_has_nothing_of_one_that_is_gone(backend: Backend, 
     group.check()
 
 
+@pytest.mark.parametrize("also", sorted(set(NAMES) - {"state", "resources"}))
+def test_without_its_state_there_is_no_group_to_repair(backend: Backend, also: str) -> None:
+    """Whatever else is gone: a group without settings would grant nothing. Members make it again, with theirs."""
+    group, _ = sharing(backend)
+    held = {name: f"{owner}x" for name, owner in group.holders().items()}
+    for key in ("state", "resources", also):
+        remove(group, key)
+    assert group.tick().status == "UNKNOWN"
+    come_back(group, 15_000)
+    group.is_whole = True
+    assert group.coordinator.settings() == SETTINGS
+    assert group.holders() == held
+    group.set_resources(next(iter(group.members.values())), names(8), version=2)
+    settle_down(group)
+
+
 @pytest.mark.parametrize("then", ["join", "tick", "repair"])
 def test_members_that_are_gone_are_not_worked_against(backend: Backend, then: str) -> None:
     """A newcomer, or the first caller, gets nothing of theirs before their leases are over."""

@@ -309,11 +309,11 @@ local function is_key_gone()
   return (count(LESS) == 0 or count(LOOSE) == 0) and owned > 0 and is_overlooked()
 end
 
--- Nil when there is nothing to repair.
+-- Nil when there is nothing to repair. Without scalars there is no group, whatever else is left of it: who makes one clears that.
 function go_on_repairing()
   local reason, page, cursor, server = string.match(G.pulse, '^(%l+) (%d) (%d+) ?(%S*)$')
   if reason then return repair(reason, tonumber(page), cursor, server) end
-  if is_key_gone() then return repair('gone', 0, '0') end
+  if G.incarnation > 0 and is_key_gone() then return repair('gone', 0, '0') end
 end
 
 end
