@@ -238,7 +238,7 @@ def made_anew(death: Death | None) -> TornGroup:
     """A group with a history has lost its scalars when a member joins."""
     group = TornGroup(SETTINGS, death)
     a, b = group.joined("ab")
-    group.set_resources(a, names(3))
+    group.set_resources(a, names(40))
     group.drain()
     group.until_left(b)
     do(group.memory, "UNLINK", "state")
@@ -247,11 +247,13 @@ def made_anew(death: Death | None) -> TornGroup:
 
 
 def test_a_group_that_is_made_anew_has_its_history_left_alone() -> None:
-    """Its maker dies: the next call takes back what that one has written, and does not read the whole journal."""
-    calls = made_anew(None).calls
+    """Its maker dies: the next call takes back what that one has written, and neither reads nor trims the whole journal."""
+    unharmed = made_anew(None)
+    calls, history = unharmed.calls, [it for it in unharmed.journal() if it.get("member") != "c"]
     for write in range(1, calls[-1][1] + 1):
         group = made_anew(Death(len(calls) - 1, write))
         assert group.died
+        assert group.journal()[:100] == history[:100], write
         told = group.journal("repaired")
         assert {it.get("member", "-") for it in told} <= {"-", "c"}, write
         assert not [it for it in told if "resource" in it], write

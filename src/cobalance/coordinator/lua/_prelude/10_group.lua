@@ -210,10 +210,12 @@ do
 -- A journal that was made much shorter shrinks over many calls, by this many entries with the first line of each.
 local most_trimmed = '2000'
 
--- One line of the journal, in the same script as the transition. Its seq is also the group's version.
+-- One line of the journal, in the same script as the transition. Its seq is also the group's version. Where a group is still to be made,
+-- its journal may be a former one's, and nobody has said yet how long it may be.
 function journal(kind, ...)
   G.version = G.version + 1
-  call('XADD', JOURNAL, 'MAXLEN', '~', int(G.journal_length), 'LIMIT', most_trimmed, '*',
+  local length = G.journal_length > 0 and G.journal_length or TOP - 1
+  call('XADD', JOURNAL, 'MAXLEN', '~', int(length), 'LIMIT', most_trimmed, '*',
     'seq', int(G.version), 'kind', kind, 'at_ms', int(now), ...)
   most_trimmed = '1'
 end
