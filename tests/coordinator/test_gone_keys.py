@@ -216,6 +216,24 @@ def test_a_member_whose_record_is_gone_rejoins_with_what_it_holds(backend: Backe
     assert "b" not in group.holders().values()
 
 
+@pytest.mark.parametrize("instance", [None, "i"])
+def test_nothing_is_left_of_a_dead_member_without_record_and_timer(backend: Backend, instance: str | None) -> None:
+    """Nobody comes back for what else there is of it."""
+    group, (_, b, _) = sharing(backend)
+    dead = group.join("d", instance_id=instance)
+    group.drain()
+    dead.silent = True
+    if instance:
+        group.run(5_000)
+    group.set_resources(b, names(5), version=2)  # news that it never hears
+    for key in ("resources", "members", "timers"):
+        remove(group, key)
+    come_back(group, 15_000)
+    group.is_whole = True
+    group.check()
+    assert not [entry for entry in group.records().zsets["feed"] if entry.startswith("d ")]
+
+
 KEPT = 20_000
 """The rejoin grace, in ms."""
 

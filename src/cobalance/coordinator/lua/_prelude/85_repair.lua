@@ -12,7 +12,7 @@ local repair, go_on_repairing, clear_remains
 do -- a block of their own: Lua has room for 200 locals in a script
 
 local SHARE = 0.5 -- of the moves that a call may do: as many records
-local SEEN, GONE = 0.1, 0.5 -- what a record costs that needs nothing, and that of somebody who is gone, of one that is mended
+local FIELD, SEEN, GONE = 0.02, 0.1, 0.5 -- what a scalar costs, a record that needs nothing, and one of somebody who is gone, of one that is mended
 
 local function ensure_timer(id, at_ms) return call('ZADD', TIMERS, 'NX', int(at_ms), id) end
 
@@ -100,11 +100,10 @@ local function recover()
 end
 
 -- The member's record is gone, the members' key or a field of it.
-local function wait_for_claims(id)
+local function forget_unrecorded(id)
   forget_request(id)
   call('HDEL', STATE, 'g:' .. id)
   call('ZREMRANGEBYLEX', FEED, '[' .. id .. ' ', '(' .. id .. '!')
-  recover()
 end
 
 function mend.resource(name)
@@ -112,7 +111,10 @@ function mend.resource(name)
   local r = resource(name)
   local owner, until_ms = member(r.owner), string.match(r.avoid, '@(%d+)@%d+$')
   if r.owner ~= '-' and (not owner or owner.status == 'ended') then
-    if not owner then wait_for_claims(r.owner) end
+    if not owner then
+      forget_unrecorded(r.owner)
+      recover()
+    end
     r.status, r.owner, r.since, r.deadline, r.rank = 'free', '-', now, 0, '2'
     put_resource(r)
   end
@@ -131,7 +133,16 @@ function mend.offset(name)
   return call('HEXISTS', RESOURCES, name) == 0 and ensure_timer('o:' .. name, now + OFFSET_RETENTION_MS) == 1 and 1
 end
 
-local PAGES = {{MEMBERS, mend.member}, {RESOURCES, mend.resource}, {OFFSETS, mend.offset}}
+-- Of one that had nothing: its timer may be gone, too.
+function mend.field(field)
+  local id = string.match(field, '^[rg]:(.+)$')
+  if not id then return FIELD end
+  if member(id) then return end
+  forget_unrecorded(id)
+  return GONE
+end
+
+local PAGES = {{MEMBERS, mend.member}, {RESOURCES, mend.resource}, {OFFSETS, mend.offset}, {STATE, mend.field}}
 
 -- The journal's lines behind a seq: those of scripts that died.
 local function torn_lines(seq)
