@@ -6,6 +6,8 @@ import threading
 
 import anyio
 import pytest
+from pika.frame import Method
+from pika.spec import Basic
 from tests.consumers import Place, Seen, bodies_in, new_topic, until
 from tests.names import unique
 
@@ -178,7 +180,8 @@ async def test_a_paused_partition_whose_channel_is_lost_subscribes_when_it_is_re
             await until(lambda: consumer.progress.committed == 1)
             group.pause(name)
             here.publish(topic, 2)
-            group.partitions.connection.submit(lambda: consumer._cancelled(None))
+            cancel = Method(1, Basic.Cancel("a-tag"))  # type: ignore[arg-type]  # a string, whatever the stubs say
+            group.partitions.connection.submit(lambda: consumer._cancelled(cancel))
             await until(lambda: worker._consumer is None)
             assert seen.bodies == ["1"]
             group.resume(name)

@@ -73,7 +73,13 @@ def test_any_history_keeps_order_and_loses_nothing(examples: int) -> None:
     )
 
 
-@pytest.mark.parametrize("seeds", [range(3_000), pytest.param(range(3_000, 100_000), marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(3_000),
+        *(pytest.param(range(it, it + 24_000), marks=pytest.mark.thorough) for it in range(3_000, 99_000, 24_000)),
+    ],
+)
 def test_random_walks_keep_order_and_lose_nothing(seeds: range) -> None:
     """Longer histories, in which what is usual happens more often."""
     for seed in seeds:

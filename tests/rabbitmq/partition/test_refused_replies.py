@@ -139,8 +139,7 @@ async def test_a_request_is_given_up_though_on_failure_does_not_return(
 
 async def test_a_reply_that_is_refused_for_a_while_is_sent_again(here: Place, full: str) -> None:
     """The handler has done its work, and is not called again."""
-    it = Answering()
-
+    it, patient = Answering(), Retries(1_000, first_ms=5, last_ms=50)  # room is made beside the retries
     made = threading.Event()
 
     def make_room(*_: object) -> None:
@@ -152,7 +151,7 @@ async def test_a_reply_that_is_refused_for_a_while_is_sent_again(here: Place, fu
 
     with new_topic(here.amqp_url) as topic:
         ask(here, topic, full, "1")
-        async with here.member(topic, it.handle, retries=SOON, on_failure=make_room):
+        async with here.member(topic, it.handle, retries=patient, on_failure=make_room):
             await until(lambda: answers(here, full) == [("1", "c-1")])
         await until_worked(here, topic)
     assert it.seen == [b"1"]
