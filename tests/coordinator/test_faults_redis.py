@@ -469,6 +469,24 @@ async def test_a_slot_that_moves(nodes: Cluster) -> None:
         await everything_moves_on(us)
 
 
+async def test_a_reshard_that_was_interrupted(nodes: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    """The group stands still until somebody ends it, though all its keys are still at one node. Members and admins say how."""
+    advice = "`redis-cli --cluster fix"
+    async with team(nodes.url) as us:
+        await us.commit_all(5)
+        source = nodes.master_of(journal_key(us.name))
+        target = next(node for node in nodes.masters() if node is not source)
+        with nodes.stuck_slot(slot_of(us.name), source.port, target.port):
+            with closing(open_transport(nodes.url)) as transport, pytest.raises(Unreachable, match=advice):
+                await in_thread(Coordinator(transport, us.name).settings)
+            await eventually(lambda: us.held == [{}, {}])
+            stopped = [it.getMessage() for it in caplog.records if "stopped working" in it.getMessage()]
+            assert len(stopped) == len(us.members)
+            assert all(advice in it and "check Redis and the network" not in it for it in stopped)
+        await us.settle()
+        await everything_moves_on(us)
+
+
 @pytest.mark.thorough
 async def test_calls_while_a_slot_moves(nodes: Cluster) -> None:
     """With its keys on two nodes, neither can work on a group (TRYAGAIN, ASK); callers wait without an error."""

@@ -202,6 +202,17 @@ class Cluster:
         for port in (target, source, *(it.port for it in self.masters())):
             ask(port, "CLUSTER", "SETSLOT", slot, "NODE", ids[target])
 
+    @contextmanager
+    def stuck_slot(self, slot: int, source: int, target: int) -> Iterator[None]:
+        """A reshard of it was interrupted before its first key was moved, until the block ends."""
+        ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", ask(source, "CLUSTER", "MYID"))
+        ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", ask(target, "CLUSTER", "MYID"))
+        try:
+            yield
+        finally:
+            for port in (source, target):
+                ask(port, "CLUSTER", "SETSLOT", slot, "STABLE")
+
     @staticmethod
     def _move_key(slot: int, source: int, target: int) -> bool:
         keys = ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 1)

@@ -20,6 +20,8 @@ from contextlib import suppress
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Protocol
 
+import attrs
+
 from cobalance.coordinator.keys import EVERYBODY
 from cobalance.coordinator.requests import GROUPS_OWN, Header, Report, Request
 from cobalance.coordinator.transport import LISTENING, REPORT, RESYNC, SETTINGS
@@ -361,6 +363,8 @@ class Engine:
 
     @_carry_out.register
     def _(self, action: act.Problem) -> None:
+        if action.code == "cut_off" and not action.fatal:
+            action = attrs.evolve(action, message=f"{action.message}. {self.failing or 'Check Redis and the network.'}")
         level = logging.ERROR if action.fatal else logging.INFO if action.expected else logging.WARNING
         log.log(level, "group %s: %s", self._coordinator.group, action.message)
         self._work.problem(action)

@@ -348,8 +348,8 @@ class Session:
         if self.phase is Phase.JOINING:  # what was aborted is not claimed: start another join
             self._prepare_join(self.holdings.claims())
         message = (
-            f"no answer from Redis within the session timeout: stopped working {counted(aborted, 'resource')}; "
-            f"check Redis and the network, it goes on by itself when Redis answers"
+            f"no call to Redis has succeeded within the session timeout: stopped working {counted(aborted, 'resource')}; "
+            f"it goes on by itself when Redis answers"
         )
         self._out.append(act.Problem("cut_off", message))
 

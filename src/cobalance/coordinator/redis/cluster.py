@@ -2,9 +2,9 @@
 
 The layout of the cluster is learned from any node that answers; addresses that do not answer never keep a call for
 longer than two of its timeouts, however many there are. A node that is not, or no longer, in charge names the
-one that is (MOVED). It has executed nothing, so the call may be sent there. While a slot moves, some keys of a group
-are on one node and some on the other, and neither executes anything (ASK, TRYAGAIN): the call waits, up to its timeout.
-After a failover or a move of the slot the group finds itself on another server, and recovers as after any change of
+one that is (MOVED). It has executed nothing, so the call may be sent there. While a slot moves, neither of its two
+nodes runs a script if one of its keys is not there, though it may be nowhere (ASK, TRYAGAIN): the call waits, up to its
+timeout. After a failover or a move of the slot the group finds itself on another server, and recovers as after any change of
 server.
 """
 
@@ -38,7 +38,7 @@ _REMEMBERED = 8
 """How many nodes are remembered that the cluster does not name any more: one may only have been away when it was asked."""
 
 _RESHARDING_PAUSE_S = 0.02
-"""A group's few keys are moved within milliseconds; nodes do not announce when they are done."""
+"""Nodes do not announce when a slot has been moved. For a small one it takes milliseconds."""
 
 T = TypeVar("T")
 Node = tuple[str, int]

@@ -41,7 +41,7 @@ class Redirected(ScriptFailed):
 
 
 class Resharding(Unreachable):
-    """A group's keys are moving from one node of a cluster to another, and neither can work on them."""
+    """A group's slot is moving from one node of a cluster to another, and neither can work on its keys."""
 
 
 def connect_failure(error: Exception, place: str) -> ServerError:
@@ -178,8 +178,8 @@ def _elsewhere(error: redis_errors.ResponseError, place: str, doing: str) -> Ser
     if isinstance(error, redis_errors.MovedError):  # redis-py makes it a subclass of AskError
         return Redirected(error, place, doing)
     return Resharding(
-        f"Redis at {place} belongs to a cluster that is being resharded, and did not execute {doing}; try again when the slot of the group "
-        "has been moved."
+        f"Redis at {place} belongs to a cluster that is being resharded, and did not execute {doing}: a group stands still while its slot is "
+        "moved. If nobody is moving it, a reshard was interrupted: `redis-cli --cluster fix HOST:PORT` ends it."
     )
 
 
