@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -341,13 +342,34 @@ def test_nothing_stays_frozen_when_it_is_asked_to_end(
     assert "resume m1" in ended.err
 
 
+@contextmanager
+def adopting_orphans() -> Iterator[None]:
+    """As the init of a container does, in the session of its children: so the kernel does not hang up on an orphan that is stopped."""
+    prctl, set_child_subreaper = ctypes.CDLL(None).prctl, 36
+    prctl(set_child_subreaper, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(set_child_subreaper, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("adopting", [nullcontext, adopting_orphans])
 def test_nothing_stays_frozen_when_it_is_killed(
-    redis_url: str, group: str, talk: Callable[[str], Talk], tmp_path: Path
+    redis_url: str,
+    group: str,
+    talk: Callable[[str], Talk],
+    tmp_path: Path,
+    adopting: Callable[[], AbstractContextManager[None]],
 ) -> None:
-    """It cannot do anything about it; the kernel does."""
-    with frozen_process(redis_url, group, talk, tmp_path) as (it, process):
-        it.end(signal.SIGKILL)
-        assert has_ended(process)
+    """It cannot do anything about it; another process does."""
+    with adopting(), frozen_process(redis_url, group, talk, tmp_path) as (it, process):
+        it.process.kill()
+        try:
+            assert has_ended(process)
+        finally:
+            with suppress(ProcessLookupError, ChildProcessError):
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+                os.waitid(os.P_PIDFD, process, os.WEXITED)
 
 
 def test_it_ends_with_its_processes(redis_url: str, group: str, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from subprocess import DEVNULL
 from typing import Literal
 
 from cobalance.errors import UsageError
@@ -19,8 +20,8 @@ class MemberProcess:
     """One process, from its start to its end.
 
     It has a process group of its own, so that a Ctrl-C on the terminal does not reach it, and its own children are
-    frozen and killed with it. It shares our session: should we be killed, the kernel hangs up on it even while it is
-    stopped (an orphaned process group with a stopped process gets SIGHUP and SIGCONT), so it never stays frozen.
+    frozen and killed with it. While it is frozen a shell waits for our end, however we end, and then hangs up on it
+    (SIGHUP and SIGCONT), as the kernel does on a stopped orphan, but not on one that a process of its session adopts.
 
     Args:
         slot: its place among the agent's processes; a successor has that of its predecessor.
@@ -37,10 +38,10 @@ class MemberProcess:
         self._started_at = time.monotonic()
         self.thaws_at: float | None = None
         """When it goes on, on the monotonic clock; None while it runs."""
+        self._watch: subprocess.Popen[bytes] | None = None
+        """Waits for our end while it is frozen."""
         try:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, env={**os.environ, **environment}, process_group=0
-            )
+            self._process = subprocess.Popen(command, stdin=DEVNULL, env={**os.environ, **environment}, process_group=0)
         except OSError as error:
             raise UsageError(f"{command[0]} cannot be started: {error.strerror}.") from None
 
@@ -56,7 +57,10 @@ class MemberProcess:
     @property
     def code(self) -> int | None:
         """Its exit code; None while it exists, frozen or not."""
-        return self._process.poll()
+        code = self._process.poll()
+        if code is not None:
+            self._end_watch()  # from now on its number may be another's
+        return code
 
     @property
     def state(self) -> State:
@@ -76,17 +80,34 @@ class MemberProcess:
         """Sends SIGKILL, and waits for the end."""
         self.is_wanted, self.thaws_at = False, None
         self._send(signal.SIGKILL)
+        self._end_watch()
         self._process.wait()
 
     def freeze(self, for_s: float) -> None:
         """Sends SIGSTOP: it executes nothing, and its sockets stay open."""
         self.thaws_at = time.monotonic() + for_s
+        if self._watch is None:
+            hang_up = f"read _; kill -s HUP -- -{self.pid}; kill -s CONT -- -{self.pid}"
+            self._watch = subprocess.Popen(
+                ["/bin/sh", "-c", hang_up],
+                stdin=subprocess.PIPE,
+                stdout=DEVNULL,
+                stderr=DEVNULL,
+                start_new_session=True,
+            )
         self._send(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Sends SIGCONT: it goes on where it stopped."""
         self.thaws_at = None
         self._send(signal.SIGCONT)
+        self._end_watch()
+
+    def _end_watch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            with watch:
+                watch.kill()  # before its input ends
 
     def _send(self, number: int) -> None:
         if self.code is None:  # not waited for yet, so the number is still its own
