@@ -181,10 +181,11 @@ def test_parameters_that_make_no_run_are_refused(params: dict[str, Any], says: s
 def test_what_a_sweep_replays_must_be_json(capsys: pytest.CaptureFixture[str]) -> None:
     """A mistyped command is reported with an example."""
     assert main(["sims", "run", "--params", "{churn: steady}"]) == 2
+    assert main(["sims", "run", "--params", "[" * 100_000]) == 2
     assert main(["sims", "run", "--params", "[1]"]) == 2
     assert main(["sims", "run"]) == 2
     said = capsys.readouterr().err
-    assert "not JSON" in said
+    assert said.count("not JSON") == 2
     assert "not an object" in said
 
 

@@ -15,6 +15,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+import redis
 from tests.cli_process import Running, running
 from tests.names import unique
 
@@ -236,6 +237,27 @@ def test_an_order_that_is_posted_twice_is_carried_out_once(talk: Callable[[str],
         assert time.monotonic() < until
         answers += [it for it in replay.posts.read() if it.kind in {"done", "declined"}]
     assert [(it.kind, it.number("order")) for it in answers] == [("done", 7), ("done", 8)]
+
+
+@pytest.mark.usefixtures("agent")
+def test_posts_of_another_form_are_passed_over(redis_admin_url: str, group: str, talk: Callable[[str], Talk]) -> None:
+    """Whatever somebody writes there, it ends no agent."""
+    odd = (
+        b"\xff",
+        b"[" * 100_000,
+        b"[]",
+        b'{"kind": "begin", "sender": {}, "ago_ms": 1e999}',
+        b'{"kind": "begin", "sender": "\\ud800"}',
+        b'{"kind": "end", "sender": "\\ud800"}',
+        b'{"kind": "order", "agent": "here/1", "order": -1, "verb": [], "name": 7}',
+    )
+    replay = talk("r1")
+    replay.until({"m1": "running", "m2": "running"})
+    with closing(redis.Redis.from_url(redis_admin_url)) as admin:
+        for post in odd:
+            admin.xadd(replay_key(group), {"post": post})
+        admin.xadd(replay_key(group), {"another": "field"})
+    replay.until({"m1": "running", "m2": "running"})
 
 
 def test_what_agents_say_is_kept_for_a_time(

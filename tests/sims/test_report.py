@@ -220,6 +220,9 @@ def test_what_cannot_be_reported_is_said(tmp_path: Path, tuned: dict[str, Any]) 
     (tmp_path / "torn" / "events" / "part-0.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(SourceUnreadable, match=r"part-0\.parquet"):
         read(str(tmp_path / "torn"))
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(SourceUnreadable, match=r"deep\.json cannot be read"):
+        read(str(tmp_path / "deep.json"))
     with pytest.raises(SourceUnreadable, match="run cobalance sims tune again"):
         Tuned.read({name: value for name, value in tuned.items() if name != "front"})
 

@@ -141,9 +141,10 @@ def test_a_file_that_is_no_grid_is_named(tmp_path: Path) -> None:
     """One that is missing, and one that is not TOML."""
     with pytest.raises(BadGrid, match=r"none\.toml cannot be read: No such file"):
         read_grid(tmp_path / "none.toml")
-    (tmp_path / "bad.toml").write_text("seeds = ")
-    with pytest.raises(BadGrid, match=r"bad\.toml is not TOML"):
-        read_grid(tmp_path / "bad.toml")
+    for text in ("seeds = ", "seeds = " + "[" * 100_000):
+        (tmp_path / "bad.toml").write_text(text)
+        with pytest.raises(BadGrid, match=r"bad\.toml is not TOML"):
+            read_grid(tmp_path / "bad.toml")
 
 
 def test_seeds_are_ranges_or_numbers() -> None:

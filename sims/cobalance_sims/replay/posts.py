@@ -117,7 +117,7 @@ class Posts:
 def _post(id_: str, text: str) -> Post | None:
     try:
         words = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(words, dict):
         return None

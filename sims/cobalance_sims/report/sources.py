@@ -213,7 +213,7 @@ def _peeked(file: Path) -> Material | None:
 def _tuned(file: Path) -> Material:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SourceUnreadable(f"{file} cannot be read as the result of cobalance sims tune: {error}.") from None
     if not isinstance(found, dict) or "today" not in found:
         raise NothingToReport(f"{file} is not the result of cobalance sims tune.")

@@ -97,7 +97,7 @@ class Row:
         """
         try:
             params = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadParameters(f"the parameters are not JSON ({error}): give an object such as {_EXAMPLE}") from error
         if not isinstance(params, dict):
             raise BadParameters(f"the parameters are not an object: give one such as {_EXAMPLE}")

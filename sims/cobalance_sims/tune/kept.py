@@ -53,7 +53,7 @@ class Kept:
             try:
                 key, outcome = json.loads(line)
                 self._known[key] = _with_numbers(outcome)
-            except (ValueError, TypeError, AttributeError):
+            except (ValueError, TypeError, AttributeError, RecursionError):
                 continue  # the last line of a search that was killed
 
     def _read(self) -> bytes:

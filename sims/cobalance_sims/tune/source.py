@@ -133,7 +133,7 @@ def _table(path: Path) -> dict[str, Any]:
         found = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except OSError as error:
         raise BadSource(f"{path} cannot be read: {error.strerror}.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadSource(f"{path} is not {'TOML' if path.suffix == '.toml' else 'JSON'}: {error}.") from None
     if not isinstance(found, dict):
         raise BadSource(f"{path} holds no table of parameters.")

@@ -58,7 +58,7 @@ def _ask(host: str, port: int, probe: Probe) -> dict[str, Any]:
         ) from None
     finally:
         connection.close()
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         found = reading.loads(body)
         if isinstance(found, dict) and {probe, "groups"} <= found.keys():
             return found
