@@ -107,7 +107,7 @@ def commands() -> set[str]:
     scripts = "".join(path.read_text() for path in sorted(SOURCES.glob("lua/**/*.lua")))
     python = "".join(path.read_text() for path in sorted(SOURCES.glob("redis/*.py")))
     found = [it.replace("PUBSUB", "PUBSUB|NUMSUB") for it in re.findall(r"call\('(\w+)'", scripts)]
-    found += re.findall(r'(?:_exchange\(connection, |send_command\()"(\w+)"(?!, "LOAD")', python)
+    found += re.findall(r'(?:_exchange\(connection, |send_command\()"(\w+)"(?!, "(?:LOAD|SLOTS)")', python)
     found += ["|".join(words) for words in re.findall(r'\.ask\("(\w+)", "(\w+)"', python)]  # of a cluster
     return {command.lower() for command in found} - {"script"} | {"script|load", "evalsha", "select"}
 

@@ -34,8 +34,8 @@ from cobalance.coordinator.keys import EVERYBODY, group_keys, journal_key
 from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.redis.cluster import ClusterTransport
 from cobalance.coordinator.redis.sentinel import SentinelSource
-from cobalance.coordinator.transport import PRESENT
-from cobalance.errors import AuthenticationRefused, GroupActive, UnknownGroup, Unreachable, UsageError
+from cobalance.coordinator.transport import PRESENT, PartlyListed
+from cobalance.errors import AuthenticationRefused, GroupActive, ServerError, UnknownGroup, Unreachable, UsageError
 from cobalance.servers.ports import free_port
 from cobalance.servers.redis import PrivateRedis
 
@@ -279,6 +279,25 @@ def test_sentinels_that_do_not_know_the_service(sentinels: Watched) -> None:
     assert "published" not in f"{caught.value} {transport!r}"
 
 
+@pytest.mark.parametrize("kind", ["redis", "redis+cluster"])
+def test_a_sentinel_in_the_place_of_a_server(sentinels: Watched, kind: str) -> None:
+    """It is not a bug to report: the URL has to be changed."""
+    with closing(open_transport(f"{kind}://{HOST}:{sentinels.sentinels[0]}")) as transport:
+        for call in (Coordinator(transport, "g").settings, transport.list_groups):
+            with pytest.raises(
+                ServerError, match=r"is a Sentinel: give the URL as redis\+sentinel://HOST:PORT/SERVICE"
+            ) as caught:
+                call()
+            assert not isinstance(caught.value, Unreachable)
+
+
+def test_a_server_in_the_place_of_a_sentinel(sentinels: Watched) -> None:
+    """The URL has to be changed."""
+    url = f"redis+sentinel://{HOST}:{sentinels.master.port}/{SERVICE}"
+    with closing(open_transport(url)) as transport, pytest.raises(Unreachable, match="it is not a Sentinel"):
+        transport.list_groups()
+
+
 @pytest.mark.parametrize(
     ("url", "words"),
     [
@@ -357,6 +376,32 @@ def test_a_node_that_is_not_in_charge_says_who_is(nodes: Cluster) -> None:
     assert coordinator.settings() == SETTINGS
     assert transport._owner(slot) == right
     transport.close()
+
+
+def test_a_plain_url_of_a_node_says_that_there_are_others(nodes: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    """It serves the groups of one node for now. The words come once, and not where one node has all slots."""
+    with closing(open_transport(nodes.url)) as transport:
+        for number in range(20):
+            Coordinator(transport, f"spread-{number}").create(SETTINGS)
+        every = set(transport.list_groups())
+    owner = nodes.master_of(journal_key("spread-0"))
+    own = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+    with PrivateRedis(redis_program(), options=(*published_user(), *own)) as alone:
+        ask(alone.port, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        wait_for(lambda: "cluster_state:ok" in ask(alone.port, "CLUSTER", "INFO"))
+        with closing(open_transport(f"redis://{USER}:{PASSWORD}@{HOST}:{alone.port}")) as transport:
+            Coordinator(transport, "g").create(SETTINGS)
+            assert transport.list_groups() == ["g"]
+    assert "redis+cluster" not in caplog.text
+    with closing(open_transport(f"redis://{USER}:{PASSWORD}@{HOST}:{owner.port}")) as transport:
+        for _ in range(2):
+            assert Coordinator(transport, "spread-0").settings() == SETTINGS
+            with pytest.raises(PartlyListed, match=r"redis\+cluster://HOST:PORT") as caught:
+                transport.list_groups()
+            ask(owner.port, "CLIENT", "KILL", "TYPE", "normal")
+    assert "spread-0" in caught.value.names
+    assert set(caught.value.names) < every
+    assert caplog.text.count("redis+cluster") == 1
 
 
 def test_a_slot_that_nobody_had_for_a_moment(nodes: Cluster) -> None:

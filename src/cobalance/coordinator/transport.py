@@ -50,7 +50,7 @@ CALL_TIMEOUT_MS = 2_000
 
 
 class PartlyListed(Unreachable):
-    """Some nodes of a cluster do not answer, so that not all groups can be listed."""
+    """Some nodes of a cluster do not answer, or are not known, so that not all groups can be listed."""
 
     def __init__(self, message: str, names: Collection[str]) -> None:
         super().__init__(message)
@@ -151,7 +151,7 @@ class Transport(Protocol):
         """The names of all groups on this server with this key prefix, sorted.
 
         Raises:
-            PartlyListed: some nodes of a cluster do not answer.
+            PartlyListed: some nodes of a cluster do not answer, or are not known.
             ServerError: they could not be read.
         """
 

@@ -302,7 +302,7 @@ class ClusterTransport(ForkSafe):
         if node not in self._transports:
             address = self._seeds[0].at(*node)
             self._transports[node] = RedisTransport(
-                address, call_timeout_ms=self._timeout_ms, fails_over=True, warned=self._warned
+                address, call_timeout_ms=self._timeout_ms, fails_over=True, in_cluster=True, warned=self._warned
             )
         return self._transports[node]
 

@@ -25,6 +25,10 @@ _NEITHER_OK_NOR_ERROR = "Invalid Username or Password"
 
 ACL_PLACE = 'the complete ACL line is under "Redis ACL" in cobalance/coordinator/redis/README.md'
 
+PART_OF_CLUSTER = (
+    "is one node of a cluster: give the URL as redis+cluster://HOST:PORT, or as rediss+cluster:// with TLS"
+)
+
 
 class Redirected(ScriptFailed):
     """This node of a cluster is not in charge. It names the one that is, and has executed nothing."""

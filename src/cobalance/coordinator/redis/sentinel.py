@@ -98,4 +98,6 @@ def _with_port(host: str) -> str:
 def _reason(error: Exception) -> str:
     if isinstance(error, redis_errors.AuthenticationError) or "NOAUTH" in str(error):
         return "it wants a password, or another one: ?sentinel_password=…"
+    if "unknown command" in str(error):
+        return "it is not a Sentinel"
     return " ".join(str(error).split())[:100] or type(error).__name__

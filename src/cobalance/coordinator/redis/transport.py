@@ -14,7 +14,7 @@ from cobalance.coordinator.entries import read_entries
 from cobalance.coordinator.keys import DEFAULT_PREFIX, group_names, groups_pattern, place_of
 from cobalance.coordinator.redis.address import NotConnected, RedisAddress, Wire
 from cobalance.coordinator.redis.damage import damage
-from cobalance.coordinator.redis.failures import ACL_PLACE, call_failure, connect_failure, not_redis
+from cobalance.coordinator.redis.failures import ACL_PLACE, PART_OF_CLUSTER, call_failure, connect_failure, not_redis
 from cobalance.coordinator.redis.hosts import RedisSource
 from cobalance.coordinator.redis.listener import RedisListener
 from cobalance.coordinator.redis.permissions import (
@@ -27,7 +27,7 @@ from cobalance.coordinator.redis.permissions import (
     refusal,
 )
 from cobalance.coordinator.redis.raw_reply import read_raw
-from cobalance.coordinator.transport import CALL_TIMEOUT_MS, CERTAIN, DOUBTED, OnHint, Reply, Script
+from cobalance.coordinator.transport import CALL_TIMEOUT_MS, CERTAIN, DOUBTED, OnHint, PartlyListed, Reply, Script
 from cobalance.errors import EvictingPolicy, ServerError, Unreachable
 from cobalance.threads.forks import ForkSafe
 
@@ -62,10 +62,11 @@ class RedisTransport(ForkSafe):
         *,
         call_timeout_ms: int = CALL_TIMEOUT_MS,
         fails_over: bool = False,
+        in_cluster: bool = False,
         warned: set[str] | None = None,
     ) -> None:
-        """`fails_over`: another server may take this one's place. `warned`: warnings already logged, if several share
-        the set.
+        """`fails_over`: another server may take this one's place. `in_cluster`: the other nodes of its cluster are known.
+        `warned`: warnings already logged, if several share the set.
         """
         self._source, self._place = source, source.place
         self._address: RedisAddress | None = None
@@ -80,7 +81,9 @@ class RedisTransport(ForkSafe):
         """
         self._pinged = False
         """Whether this connection's user may PING."""
-        self._fails_over = fails_over
+        self._fails_over, self._in_cluster = fails_over, in_cluster
+        self._is_part = False
+        """Whether other nodes of a cluster have groups, too, and nobody here knows them."""
         self._warned = set() if warned is None else warned
         self._closed = False
         super().__init__()
@@ -259,7 +262,10 @@ class RedisTransport(ForkSafe):
         return self._perform(read, "reading a journal")
 
     def list_groups(self, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
-        return group_names(self.list_keys(groups_pattern(key_prefix)), key_prefix)
+        found = group_names(self.list_keys(groups_pattern(key_prefix)), key_prefix)
+        if self._is_part:
+            raise PartlyListed(f"Groups may be missing, since Redis at {self._place} {PART_OF_CLUSTER}.", found)
+        return found
 
     def list_keys(self, pattern: str) -> set[str]:
         """The keys of this database that match a glob pattern; scanned in parts, so that Redis is never blocked."""
@@ -357,6 +363,7 @@ class RedisTransport(ForkSafe):
         connection.on_connect()
         facts = self._facts(connection)
         self._identity, self._version = _identity(facts), facts.get("redis_version")
+        self._check_mode(connection, facts.get("redis_mode", ""))
         self._check_policy(facts.get("maxmemory_policy", "noeviction"), facts.get("maxmemory", "0"))
         # INFO counts the good replicas only if the master requires some.
         if self._fails_over and facts.get("role") == "master" and "min_slaves_good_slaves" not in facts:
@@ -374,6 +381,18 @@ class RedisTransport(ForkSafe):
             raise redis_errors.InvalidResponse("not the reply to INFO")
         lines = [line.partition(":") for line in info.decode(errors="replace").splitlines()]
         return {name: value for name, _, value in lines}
+
+    def _check_mode(self, connection: Wire, mode: str) -> None:
+        if mode == "sentinel":
+            raise ServerError(
+                f"Redis at {self._place} is a Sentinel: give the URL as redis+sentinel://HOST:PORT/SERVICE, or as "
+                "rediss+sentinel:// with TLS."
+            )
+        self._is_part = mode == "cluster" and not self._in_cluster and _has_other_masters(connection)
+        if self._is_part:
+            self._warn(
+                f"it {PART_OF_CLUSTER}; a group here is out of reach once its slot moves or another node takes over"
+            )
 
     def _check_policy(self, policy: str, maxmemory: str) -> None:
         if policy != "noeviction" and maxmemory != "0":
@@ -409,6 +428,15 @@ def _identity(facts: dict[str, str]) -> str:
     costs a round of claims.
     """
     return facts.get("run_id", "")[:20] + facts.get("master_replid", "")[:20]
+
+
+def _has_other_masters(connection: Wire) -> bool:
+    """Whether the slots of the cluster are spread over several nodes; not if it does not say."""
+    try:
+        rows = cast("list[list[list[Reply]]]", _exchange(connection, "CLUSTER", "SLOTS"))
+    except redis_errors.ResponseError:
+        return False
+    return len({tuple(master[:2]) for _, _, master, *_ in rows}) > 1
 
 
 def _exchange(connection: Wire, *words: Word) -> Reply:
