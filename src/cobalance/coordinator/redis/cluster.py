@@ -37,6 +37,9 @@ _AT_LEAST_ASKED = 2
 _REMEMBERED = 8
 """How many nodes are remembered that the cluster does not name any more: one may only have been away when it was asked."""
 
+_UNNAMED = "?"
+"""The host of a node without a host name, where nodes name each other by host names."""
+
 _RESHARDING_PAUSE_S = 0.02
 """Nodes do not announce when a slot has been moved. For a small one it takes milliseconds."""
 
@@ -186,6 +189,10 @@ class ClusterTransport(ForkSafe):
             try:
                 return action(self._transport(node))
             except Redirected as redirected:
+                if redirected.host == _UNNAMED:
+                    with self._learning():
+                        self._ask_layout(node)  # it has the address
+                    continue
                 owner = (redirected.host or node[0], redirected.port)
             except Resharding:
                 raise
@@ -256,8 +263,7 @@ class ClusterTransport(ForkSafe):
             raise failure
 
     def _ask_layout(self, node: Node) -> None:
-        self._nodes.remove(node)
-        self._nodes.append(node)
+        self._nodes = [*(it for it in self._nodes if it != node), node]
         try:
             reply = self._known(node).ask("CLUSTER", "SLOTS", doing="asking for the nodes of the cluster")
         except ServerError:
@@ -308,6 +314,9 @@ class ClusterTransport(ForkSafe):
 
 
 def _node(described: list[Reply], asked: Node) -> Node:
-    """Host (empty if it is that of the node that was asked), port, and more."""
-    host, port = cast("bytes | None", described[0]), cast("int", described[1])
-    return host.decode() if host else asked[0], port
+    """Host (empty if it is that of the node that was asked), port, id, and since Redis 7 other names of it."""
+    host, port = (cast("bytes | None", described[0]) or b"").decode(), cast("int", described[1])
+    if host == _UNNAMED:
+        others = cast("list[bytes]", described[3] if len(described) > 3 else [])
+        host = dict(zip(others[::2], others[1::2], strict=True)).get(b"ip", b"").decode()
+    return host or asked[0], port

@@ -40,7 +40,7 @@ class Redirected(ScriptFailed):
             outcome="not_executed",
         )
         self.host: str = error.host
-        """Empty if it is the host of the node that was asked."""
+        """Empty if it is the host of the node that was asked; "?" if it has no name."""
         self.port: int = error.port
 
 

@@ -436,7 +436,7 @@ def _has_other_masters(connection: Wire) -> bool:
         rows = cast("list[list[list[Reply]]]", _exchange(connection, "CLUSTER", "SLOTS"))
     except redis_errors.ResponseError:
         return False
-    return len({tuple(master[:2]) for _, _, master, *_ in rows}) > 1
+    return len({master[2] for _, _, master, *_ in rows}) > 1
 
 
 def _exchange(connection: Wire, *words: Word) -> Reply:
