@@ -6,11 +6,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any
 
 import pytest
 from tests.faults.redis_servers import cluster
+from tests.names import unique
 
 from cobalance import servers
 from cobalance.admin import GroupAdmin
@@ -38,11 +39,21 @@ CALLS: dict[str, Callable[[GroupAdmin], Callable[[], object]]] = {
 }
 
 
-@pytest.fixture(params=["one server", "a cluster"])
+@contextmanager
+def started(what: str) -> Iterator[str]:
+    """The URL of such a Redis."""
+    if what == "in memory":
+        yield f"memory://{unique('forked')}"
+        return
+    redis: AbstractContextManager[Any] = cluster() if what == "a cluster" else servers.private_redis()
+    with redis as it:
+        yield it.url
+
+
+@pytest.fixture(params=["one server", "a cluster", "in memory"])
 def admin(request: pytest.FixtureRequest) -> Iterator[GroupAdmin]:
     """Of a Redis with one group."""
-    started: AbstractContextManager[Any] = cluster() if request.param == "a cluster" else servers.private_redis()
-    with started as redis, GroupAdmin(redis.url, amqp_url=None) as it:
+    with started(request.param) as url, GroupAdmin(url, amqp_url=None) as it:
         it.create("g")
         yield it
 
@@ -77,6 +88,29 @@ def test_a_fork_waits_for_no_thread_of_its_parent(admin: GroupAdmin, call: str) 
     try:
         assert began.wait(WAIT_S)
         assert [in_fork(ask) for _ in range(FORKS)] == [0] * FORKS
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def test_a_fork_opens_a_store_of_its_own_while_its_parent_opens_one() -> None:
+    """The names of stores have a lock, too."""
+    is_over, began = threading.Event(), threading.Event()
+
+    def open_one() -> None:
+        with GroupAdmin(f"memory://{unique('forked')}", amqp_url=None) as admin:
+            admin.list()
+
+    def go_on_opening() -> None:
+        while not is_over.is_set():
+            open_one()
+            began.set()
+
+    thread = threading.Thread(target=go_on_opening)
+    thread.start()
+    try:
+        assert began.wait(WAIT_S)
+        assert [in_fork(open_one) for _ in range(FORKS)] == [0] * FORKS
     finally:
         is_over.set()
         thread.join()

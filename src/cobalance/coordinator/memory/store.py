@@ -6,6 +6,7 @@ shuffles what Redis returns in no particular order. Its clock stands still durin
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 import time
@@ -31,6 +32,15 @@ _FUNCTIONS = (
     *("dump", "load", "snapshot", "restore", "clear", "seed", "salt"),
     *("die_at", "writes"),
 )
+
+ONE_AT_A_TIME = threading.RLock()
+"""Held by a thread that makes a store, or runs Lua in one. A fork waits for it, since it would have a copy of a Lua in the middle
+of a script, with nobody to go on.
+"""
+os.register_at_fork(
+    before=ONE_AT_A_TIME.acquire, after_in_parent=ONE_AT_A_TIME.release, after_in_child=ONE_AT_A_TIME.release
+)
+
 _PIECE = 4000
 _MOST_KEY_SETS = 10_000
 
@@ -65,7 +75,7 @@ class MemoryStore:
         self, *, lua: str | None = None, seed: int = 0, clock_us: ClockUs = real_clock_us, identity: str | None = None
     ) -> None:
         self.clock_us = clock_us
-        self._lock = threading.RLock()
+        self._lock = ONE_AT_A_TIME
         self._engine = LuaEngine(lua)
         lua_store = self._engine.store
         self._lua = {name: lua_store[name.encode()] for name in _FUNCTIONS}
@@ -140,7 +150,8 @@ class MemoryStore:
     @property
     def writes(self) -> int:
         """The number of writes since the last :meth:`die_at`."""
-        return int(self._lua["writes"]())
+        with self._lock:
+            return int(self._lua["writes"]())
 
     def _compile(self, script: Script) -> Any:
         known = _BYTECODE.get((self.engine, script.sha))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
 from cobalance.coordinator.entries import hint_version, read_entries
 from cobalance.coordinator.keys import DEFAULT_PREFIX, group_names
-from cobalance.coordinator.memory.store import MemoryStore
+from cobalance.coordinator.memory.store import ONE_AT_A_TIME, MemoryStore
 from cobalance.coordinator.transport import LISTENING, OnHint, Reply, Script
 from cobalance.errors import Unreachable
 
 _stores: dict[str, MemoryStore] = {}
-_stores_lock = threading.Lock()
 
 _READ_STREAM = Script.of("read_stream", "return redis.call('XRANGE', KEYS[1], ARGV[1], '+', 'COUNT', ARGV[2])")
 
@@ -32,7 +30,7 @@ class MemoryTransport:
         """A transport to this process's store of that name, which is created on first use and kept until the process
         ends.
         """
-        with _stores_lock:
+        with ONE_AT_A_TIME:
             if name not in _stores:
                 _stores[name] = MemoryStore()
             return cls(_stores[name])
