@@ -51,6 +51,10 @@ class BesideTheWire:
     def place(self) -> str:
         return self.sentinels.place
 
+    @property
+    def database(self) -> str:
+        return self.sentinels.database
+
     def locate(self, timeout_ms: int) -> RedisAddress:
         """Where the server really is."""
         host, port = self.sentinels.locate(timeout_ms).address

@@ -157,7 +157,7 @@ class GroupAdmin:
         _when_left(coordinator, delete, on_waiting)
         try:
             if read:
-                forget(self._rabbitmq(), group, read, key_prefix=self._prefix)
+                forget(self._rabbitmq(), coordinator.scope, read)
         except CobalanceError as error:  # its resources may not be streams
             log.info("group %s is deleted, but RabbitMQ still knows what streams it has read: %s", group, error)
 
@@ -447,7 +447,7 @@ class GroupAdmin:
         with importing:
             from cobalance.rabbitmq.streams.reading_mark import remember
 
-        refused = remember(self._rabbitmq(), group, streams, key_prefix=self._prefix) if streams else ()
+        refused = remember(self._rabbitmq(), self._of(group).scope, streams) if streams else ()
         if refused:
             log.warning(
                 "group %s: this user of RabbitMQ may not declare exchanges named cobalance.read.*, which tell what groups have read: if its "

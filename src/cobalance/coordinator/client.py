@@ -12,7 +12,7 @@ import attrs
 
 from cobalance.backoff import Backoff
 from cobalance.coordinator.in_flight import InFlightReport
-from cobalance.coordinator.keys import DEFAULT_PREFIX, group_keys, hint_channel, tuned_key
+from cobalance.coordinator.keys import DEFAULT_PREFIX, group_keys, hint_channel, scope, tuned_key
 from cobalance.coordinator.replies import CoordinatorReply, decode
 from cobalance.coordinator.requests import (
     NOBODY,
@@ -70,6 +70,11 @@ class Coordinator:
         self.key_prefix = validate_name("key prefix", key_prefix)
         self._keys = group_keys(group, key_prefix)
         self.tuned_key = tuned_key(group, key_prefix)
+
+    @property
+    def scope(self) -> str:
+        """What the group's queues and exchanges at RabbitMQ are named after. Known without asking Redis."""
+        return scope(self.group, self.key_prefix, getattr(self.transport, "database", ""))
 
     @property
     def state_key(self) -> str:

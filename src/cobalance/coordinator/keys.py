@@ -119,6 +119,16 @@ def group_names(keys: Iterable[str], prefix: str = DEFAULT_PREFIX) -> list[str]:
     return sorted(place[1] for place in places if place is not None and place[0] == prefix)
 
 
+def scope(group: str, prefix: str = DEFAULT_PREFIX, database: str = "") -> str:
+    """What tells the group apart outside of Redis: "cobalance orders", in database 3 "cobalance#3 orders". No name has
+    a blank or a #.
+
+    Args:
+        database: as the channels of that database end, "/3"; "" for number 0.
+    """
+    return f"{prefix}{database.replace('/', '#')} {group}"
+
+
 EVERYBODY = "-"
 """Every listener of a group receives what is published for this member: the request to call, when the group starts
 recovering.

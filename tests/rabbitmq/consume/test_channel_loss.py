@@ -152,7 +152,7 @@ async def test_a_stream_whose_lock_somebody_else_has(here: Place, caplog: pytest
     """A stream has no exclusive consumer to be found: it is the lock's queue that has an owner."""
     seen = Seen()
     with new_topic(here.amqp_url, 1, "stream") as topic, channel(here.amqp_url) as other:
-        lock = lock_name(here.group, topic.queue_names[0])
+        lock = lock_name(here.coordinator.scope, topic.queue_names[0])
         other.queue_declare(lock, exclusive=True)
         streams = StreamSettings(start="first", lock=True)
         async with here.member(topic, handler_of(seen), streams=streams):
@@ -161,6 +161,7 @@ async def test_a_stream_whose_lock_somebody_else_has(here: Place, caplog: pytest
             here.publish(topic, "x")
             await seen.wait(1)
     assert log_of(caplog).count("rabbitmqctl list_queues name owner_pid") == 1
+    assert log_of(caplog).count("in another Redis has the same lock: give one of them another key_prefix") == 1
     assert "list_consumers" not in log_of(caplog)
 
 

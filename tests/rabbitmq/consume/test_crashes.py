@@ -23,6 +23,7 @@ from tests.names import unique
 from tests.streams import new_stream
 
 from cobalance import ConsumerGroup, servers
+from cobalance.coordinator.keys import scope
 from cobalance.group.clock import monotonic_ms
 from cobalance.rabbitmq import Delivery, Topic
 from cobalance.rabbitmq.consume import crash_detection
@@ -416,7 +417,7 @@ async def test_it_can_be_switched_off(amqp_url: str, redis_url: str, redis_admin
         team.wait_joined(team.start(crash_detection=False))
         assert not team.vouched()
         with connected(amqp_url) as admin:
-            assert not admin.exists(wills_queue(team.name, "cobalance").name)
+            assert not admin.exists(wills_queue(scope(team.name)).name)
 
 
 async def test_a_group_in_memory_has_none(here: Place) -> None:
@@ -425,7 +426,7 @@ async def test_a_group_in_memory_has_none(here: Place) -> None:
         async with here.member(topic, Received().handle):
             await until(lambda: here.resources()[topic.queue_names[0]].owner)
             with connected(here.amqp_url) as admin:
-                assert not admin.exists(wills_queue(here.group, "cobalance").name)
+                assert not admin.exists(wills_queue(here.coordinator.scope).name)
 
 
 async def test_what_turns_out_to_be_unguarded_is_not_worked_under_a_vouch(

@@ -116,7 +116,7 @@ async def test_so_has_a_plain_one_if_it_ends_in_a_moment(here: Place, way: Ways)
 def is_locked(here: Place, stream: str) -> bool:
     with pika.BlockingConnection(pika.URLParameters(here.amqp_url)) as connection:
         try:
-            connection.channel().queue_declare(lock_name(here.group, stream), passive=True)
+            connection.channel().queue_declare(lock_name(here.coordinator.scope, stream), passive=True)
         except ChannelClosedByBroker as error:
             return error.reply_code == RESOURCE_LOCKED
     return False

@@ -22,6 +22,7 @@ from tests.rabbitmq.topics.test_refused_growths import new_vhost
 from tests.rabbitmq.wire.test_shortages import NO_FILE, NO_THREAD, Shortage
 from tests.rabbitmq_user import new_user
 
+from cobalance.coordinator.keys import scope
 from cobalance.errors import ChannelLost
 from cobalance.rabbitmq.consume import last_will
 from cobalance.rabbitmq.consume.last_will import ENOUGH_CHANNELS, LastWill, Will, wills_queue
@@ -64,7 +65,7 @@ class Village:
 
     def __init__(self, url: str, stack: ExitStack, log: pytest.LogCaptureFixture) -> None:
         self.url, self._stack, self._log = url, stack, log
-        self.wills = wills_queue(unique("group"), "cobalance")
+        self.wills = wills_queue(scope(unique("group")))
 
     def process(self, options: str = "") -> Process:
         it = Process(self.url + options, self.wills)
@@ -316,11 +317,3 @@ async def test_where_channels_are_few_all_are_left_to_the_queues(village: Villag
     few.will.keep("a.1", "connection")
     await village.keep(village.process(f"?channel_max={ENOUGH_CHANNELS}"), "b.1")
     assert village.consumers() == 1
-
-
-def test_long_names_fit() -> None:
-    """RabbitMQ allows 255 bytes; groups do not share a queue."""
-    one, two = wills_queue("g" * 250, "p"), wills_queue("g" * 249 + "h", "p")
-    assert len(one.name) <= 255
-    assert one.name != two.name
-    assert wills_queue("g", "p").name != wills_queue("g", "q").name

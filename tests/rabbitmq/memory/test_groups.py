@@ -218,11 +218,11 @@ async def test_a_group_leaves_its_mark(here: Place, stream: Stream) -> None:
     async with member(here, stream, Reading(), start="first", commit_every=1):
         await until(lambda: committed(here, stream) == 9)
     with connected(here.amqp_url) as connection:
-        assert reading_mark.is_marked(connection, here.group, stream.name).result(60)
+        assert reading_mark.is_marked(connection, here.coordinator.scope, stream.name).result(60)
         assert not reading_mark.is_marked(connection, "other", stream.name).result(60)
         assert reading_mark.may_mark(connection, "other", stream.name).result(60)
         stream.make_anew()
-        assert not reading_mark.is_marked(connection, here.group, stream.name).result(60)
+        assert not reading_mark.is_marked(connection, here.coordinator.scope, stream.name).result(60)
     async with member(here, stream, Reading(), start="first"):
         await until(lambda: here.journal("halted"))
 
@@ -247,7 +247,9 @@ async def test_a_stream_is_locked(here: Place, stream: Stream) -> None:
     async with member(here, stream, reading, start="first", lock=True):
         await reading.wait(10)
         other = Client(here.amqp_url)
-        refused = other.refusal(lambda it: it.queue_declare(lock_name(here.group, stream.name), exclusive=True))
+        refused = other.refusal(
+            lambda it: it.queue_declare(lock_name(here.coordinator.scope, stream.name), exclusive=True)
+        )
         assert refused.code == 405
         other.disconnect()
 
@@ -260,7 +262,7 @@ async def test_a_lock_that_is_lost_is_no_guard_until_it_is_had_again(here: Place
         anyio.Event(),
         anyio.Event(),
         list[tuple[int, int | None]](),
-        lock_name(here.group, stream.name),
+        lock_name(here.coordinator.scope, stream.name),
     )
 
     async def handle(delivery: Delivery) -> None:

@@ -93,7 +93,7 @@ async def expect_halt(here: Place, stream: Stream, reading: Reading) -> None:
 
 def hold_lock(connection: BrokerConnection, here: Place, stream: Stream, then: Callable[[], None]) -> None:
     """As a member that is cut off from Redis."""
-    name = lock_name(here.group, stream.name)
+    name = lock_name(here.coordinator.scope, stream.name)
     connection.open_channel(lambda it: it.queue_declare(name, exclusive=True, callback=lambda _: then()))
 
 

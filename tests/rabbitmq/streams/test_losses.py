@@ -39,6 +39,8 @@ async def test_the_message_at_the_position_is_no_progress() -> None:
     """It arrives on every channel, so a channel lost right after it is retried at growing intervals."""
     group: Any = SimpleNamespace(
         name="g",
+        key_prefix="cobalance",
+        scope="cobalance g",
         own=MemberSettings(),
         share=lambda: None,
         by_key=lambda _: None,

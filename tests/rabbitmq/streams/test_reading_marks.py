@@ -43,7 +43,7 @@ def here(amqp_url: str, redis_url: str) -> Iterator[Place]:
 def is_marked(here: Place, stream: Stream) -> bool:
     try:
         with channel(here.amqp_url) as it:
-            it.exchange_declare(mark_name(here.group, stream.name), passive=True)
+            it.exchange_declare(mark_name(here.coordinator.scope, stream.name), passive=True)
     except pika_errors.ChannelClosedByBroker as error:
         assert error.reply_code == 404  # noqa: PT017
         return False
@@ -149,8 +149,10 @@ async def test_half_a_mark_goes_with_the_stream_as_well(here: Place, stream: Str
     """Its maker died before it was bound; the next look binds it."""
     await start_next(here, stream)
     with channel(here.amqp_url) as it:
-        it.exchange_delete(mark_name(here.group, stream.name))
-        it.exchange_declare(mark_name(here.group, stream.name), ExchangeType("direct"), durable=True, auto_delete=True)
+        it.exchange_delete(mark_name(here.coordinator.scope, stream.name))
+        it.exchange_declare(
+            mark_name(here.coordinator.scope, stream.name), ExchangeType("direct"), durable=True, auto_delete=True
+        )
     async with member(here, stream, Reading(), commit_every=1):
         stream.append(1)
         await until(lambda: committed(here, stream) == 10)

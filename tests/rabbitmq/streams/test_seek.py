@@ -283,7 +283,7 @@ async def test_to_hold_a_lock_takes_the_permission_to_read_its_queue(
             async with member(here, stream, reading, start="first", lock=True):
                 await until(lambda: here.journal("abandoned"))
                 assert not reading.deliveries
-                assert f"access to queue '{lock_name(here.group, stream.name)}'" in caplog.text
+                assert f"access to queue '{lock_name(here.coordinator.scope, stream.name)}'" in caplog.text
                 user.permit()
                 here.coordinator.resume(stream.name)
                 await reading.wait(10)
@@ -300,7 +300,7 @@ async def test_groups_do_not_lock_each_other_out(here: Place, stream: Stream) ->
 
 async def take_lock(connection: BrokerConnection, here: Place, stream: Stream) -> None:
     """On another connection, which has it until it ends."""
-    name = lock_name(here.group, stream.name)
+    name = lock_name(here.coordinator.scope, stream.name)
 
     def take() -> None:
         connection.open_channel(lambda it: it.queue_declare(name, exclusive=True))
@@ -313,7 +313,7 @@ def lock_is_taken(here: Place, stream: Stream) -> bool:
     """Whether another connection has the lock queue."""
     with pika.BlockingConnection(pika.URLParameters(here.amqp_url)) as connection:
         try:
-            connection.channel().queue_declare(lock_name(here.group, stream.name), passive=True)
+            connection.channel().queue_declare(lock_name(here.coordinator.scope, stream.name), passive=True)
         except ChannelClosedByBroker as error:
             return error.reply_code == RESOURCE_LOCKED
     raise AssertionError("an exclusive queue is open to its own connection only")

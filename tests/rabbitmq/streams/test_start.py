@@ -98,7 +98,7 @@ async def test_an_unknown_offset_can_mean_the_first(
     with place(amqp_url, redis_url) as here:
         here.doubt_offsets()
         with channel(amqp_url) as it:
-            it.exchange_declare(mark_name(here.group, stream.name), ExchangeType("direct"), durable=True)
+            it.exchange_declare(mark_name(here.coordinator.scope, stream.name), ExchangeType("direct"), durable=True)
         reading = Reading()
         async with member(here, stream, reading, **options):
             assert await reading.wait(10) == list(range(10))
@@ -128,7 +128,7 @@ async def test_an_unknown_offset_can_stop_the_stream(
     with place(amqp_url, redis_url) as here:
         here.doubt_offsets()
         with channel(amqp_url) as it:  # it has read the stream, and Redis has lost that
-            it.exchange_declare(mark_name(here.group, stream.name), ExchangeType("direct"), durable=True)
+            it.exchange_declare(mark_name(here.coordinator.scope, stream.name), ExchangeType("direct"), durable=True)
         reading = Reading()
         async with member(here, stream, reading, **options):
             halted = (await until(lambda: here.journal("halted")))[0]
@@ -280,7 +280,7 @@ async def test_messages_that_the_retention_took_first(here: Place, amqp_url: str
     with new_stream(amqp_url, 5, TINY) as stream:
         here.coordinator.create(SETTINGS)
         here.coordinator.reset_offsets({stream.name: 2})
-        remember(amqp_url, here.group, [stream.name])
+        remember(amqp_url, here.coordinator.scope, [stream.name])
         first = stream.append_until_gone(5)
         reading = Reading()
         async with member(here, stream, reading, on_unknown_offset=policy):

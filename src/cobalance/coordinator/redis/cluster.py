@@ -50,6 +50,9 @@ Node = tuple[str, int]
 class ClusterTransport(ForkSafe):
     """A :class:`Transport` with a connection to each node in use."""
 
+    database = ""
+    """A cluster has number 0 only."""
+
     def __init__(self, url: str, *, call_timeout_ms: int = CALL_TIMEOUT_MS) -> None:
         """Parses a ``redis+cluster://`` URL, or ``rediss+cluster://`` for TLS.
 

@@ -20,6 +20,10 @@ class RedisSource(Protocol):
     def place(self) -> str:
         """For messages; contains no secrets."""
 
+    @property
+    def database(self) -> str:
+        """See :class:`RedisAddress`."""
+
     def locate(self, timeout_ms: int) -> RedisAddress:
         """The server to connect to now. Raises redis-py's errors and OSError if it cannot be determined."""
 

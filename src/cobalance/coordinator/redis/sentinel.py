@@ -54,6 +54,11 @@ class SentinelSource:
     def __repr__(self) -> str:
         return f"<SentinelSource {self.place}>"
 
+    @property
+    def database(self) -> str:
+        """See :class:`RedisAddress`."""
+        return self._server.database
+
     def locate(self, timeout_ms: int) -> RedisAddress:
         """The master's address, from the first Sentinel that knows it; those that do not answer take no longer than two timeouts."""
         reasons, until = list[str](), time.monotonic() + timeout_ms / 1000

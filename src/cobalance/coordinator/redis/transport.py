@@ -97,6 +97,11 @@ class RedisTransport(ForkSafe):
     def __repr__(self) -> str:
         return f"<RedisTransport to {self._place}>"
 
+    @property
+    def database(self) -> str:
+        """See :class:`RedisAddress`."""
+        return self._source.database
+
     def call(self, script: Script, keys: Sequence[str], args: Sequence[str | int | bytes]) -> Reply:
         def evaluate(connection: Wire) -> Reply:
             try:

@@ -103,7 +103,8 @@ class ChannelLosses:
         if not self._logged_waiting and self._lock is not None:
             log.warning(
                 "group %s: another connection still has queue '%s', which is the lock of stream %s: it is read here once that one lets go. "
-                "If that lasts, see whose it is: rabbitmqctl list_queues name owner_pid; without an owner, delete it",
+                "If that lasts, see whose it is: rabbitmqctl list_queues name owner_pid; without an owner, delete it. A group of this name "
+                "in another Redis has the same lock: give one of them another key_prefix or virtual host",
                 *(self._group, self._lock, self._queue),
             )
         elif not self._logged_waiting:

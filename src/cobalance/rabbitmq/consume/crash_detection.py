@@ -48,8 +48,7 @@ class CrashDetection:
         self._coordinator, self._engine = coordinator, engine
         self._guarded, self._session_timeout_ms = guarded, session_timeout_ms
         self._watch = CrashWatch(coordinator)
-        wills = wills_queue(coordinator.group, coordinator.key_prefix)
-        self._will = LastWill(wills, connection, amqp_url, self._suspect, self._kept)
+        self._will = LastWill(wills_queue(coordinator.scope), connection, amqp_url, self._suspect, self._kept)
         self._was_lost, self._looks_from = False, 0
 
     def connected(self) -> None:

@@ -21,7 +21,6 @@ will is published over another connection, which is closed again at once. It is 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 import uuid
@@ -35,7 +34,7 @@ from pika.spec import BasicProperties
 
 from cobalance.errors import CobalanceError, Unreachable, sentence
 from cobalance.rabbitmq.consume import process_identity
-from cobalance.rabbitmq.model.queues import Argument, Queue
+from cobalance.rabbitmq.model.queues import Argument, Queue, own_name
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.wire.failures import channel_lost, loss_reason, no_room_for_queues
 from cobalance.rabbitmq.wire.pika_internals import bare_close
@@ -69,16 +68,14 @@ PATIENCE_S = 10.0
 PERMIT = "Permit it (configure, write and read on queues last-will.*, write on exchange amq.default)"
 MORE_QUEUES = "Raise the limit of queues (max-queues)"
 
-MOST_BYTES = 255
-"""Of a queue's name."""
 
+def wills_queue(scope: str) -> Queue:
+    """Where the wills of a group's dead members go. No name of a user's queue has a blank.
 
-def wills_queue(group: str, prefix: str) -> Queue:
-    """Where the wills of a group's dead members go. No name of a user's queue has a blank."""
-    name = f"last-wills.{prefix} {group}"
-    if len(name.encode()) > MOST_BYTES:
-        name = f"last-wills.{hashlib.sha256(name.encode()).hexdigest()}"
-    return Queue(name, {"x-queue-type": "classic", "x-expires": GROUP_UNUSED_MS})
+    Args:
+        scope: the group's, :attr:`cobalance.coordinator.client.Coordinator.scope`.
+    """
+    return Queue(own_name("last-wills.", scope), {"x-queue-type": "classic", "x-expires": GROUP_UNUSED_MS})
 
 
 def _will_queue(wills: Queue) -> Queue:

@@ -111,6 +111,11 @@ class Partitions:
         """Of the group's keys."""
         return self.membership.coordinator.key_prefix
 
+    @property
+    def scope(self) -> str:
+        """What the group's queues and exchanges at RabbitMQ are named after."""
+        return self.membership.coordinator.scope
+
     # -- their workers -------------------------------------------------------------------------------------------------
 
     def _make_worker(self, tenure: Tenure) -> Worker:

@@ -73,7 +73,9 @@ class StreamWorker(PartitionWorker):
         super().__init__(tenure, queue, partitions)
         self._streams, self._settings = streams, streams.settings
         self._losses = ChannelLosses(
-            partitions.name, queue.name, key_prefix=partitions.key_prefix, lock=lock_name(partitions.name, queue.name)
+            *(partitions.name, queue.name),
+            key_prefix=partitions.key_prefix,
+            lock=lock_name(partitions.scope, queue.name),
         )
         self._counting = threading.Lock()  # guards the fields below
         self._position: int | None = None if tenure.committed == STARTING else tenure.committed
@@ -244,7 +246,7 @@ class StreamWorker(PartitionWorker):
     async def _ask(self, question: Callable[..., Future[bool]]) -> bool:
         """Asks RabbitMQ about the group's mark of this stream, or has it made, if we may."""
         its = self.partitions
-        return await result_of(question(its.connection, its.name, self.queue.name, key_prefix=its.key_prefix))
+        return await result_of(question(its.connection, its.scope, self.queue.name))
 
     def _place(self, after: int) -> None:
         with self._counting:

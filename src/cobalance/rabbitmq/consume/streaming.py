@@ -102,7 +102,7 @@ class Streams:
             self._link.connection,
             queue,
             after=after,
-            lock=lock_name(self._membership.name, queue.name),
+            lock=lock_name(self._membership.coordinator.scope, queue.name),
             holds_lock=self.settings.lock,
             on_gap=on_gap,
             token=token,

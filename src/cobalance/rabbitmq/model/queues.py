@@ -1,11 +1,21 @@
 """A queue as it was declared, and the guard at the broker that follows from the declaration."""
 
 import enum
+import hashlib
 from collections.abc import Mapping
 
 import attrs
 
 Argument = str | int | bool
+
+MOST_BYTES = 255
+"""Of a queue's name."""
+
+
+def own_name(beginning: str, rest: str) -> str:
+    """The name of a queue of ours, with a hash for the rest where that is too long for RabbitMQ."""
+    name = beginning + rest
+    return name if len(name.encode()) <= MOST_BYTES else beginning + hashlib.sha256(name.encode()).hexdigest()
 
 
 class Guard(enum.Enum):

@@ -3,7 +3,8 @@
 If a committed offset is missing in Redis, either there never was one, or it was lost. If the mark is missing, too, the
 group is new to the stream: that is committed, and only then the mark is made. It is deleted with the stream, to which it
 is bound, and with the group. So if the mark is missing though an offset is known, the stream is another one; it is not
-marked before an operator has said where to go on. Offsets are kept in Redis under a key prefix, so a mark is, too.
+marked before an operator has said where to go on. Offsets are kept in one database of Redis, under a key prefix. So a
+mark is named after the group's scope (:attr:`cobalance.coordinator.client.Coordinator.scope`).
 """
 
 import hashlib
@@ -17,7 +18,6 @@ from pika import exceptions as pika_errors
 from pika.channel import Channel
 from pika.exchange_type import ExchangeType
 
-from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.errors import OffsetUnknown, QueueMissing
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.topics.admin import connected
@@ -29,23 +29,19 @@ from cobalance.rabbitmq.wire.pika_internals import bare_close
 NOT_ALLOWED, MISSING, THERE_OTHERWISE = 403, 404, 406
 
 
-def is_marked(
-    connection: BrokerConnection, group: str, stream: str, *, key_prefix: str = DEFAULT_PREFIX
-) -> Future[bool]:
+def is_marked(connection: BrokerConnection, scope: str, stream: str) -> Future[bool]:
     """Whether the group may have read the stream. The mark is bound again: whoever made it may have died half-way.
 
     This and the others fail with QueueMissing if there is no such stream: a mark that is bound to nothing would outlive
     the next one.
     """
-    name = mark_name(group, stream, key_prefix)
+    name = mark_name(scope, stream)
     return _ask(connection, stream, _found(name), _bound(name, stream))
 
 
-def may_mark(
-    connection: BrokerConnection, group: str, stream: str, *, key_prefix: str = DEFAULT_PREFIX
-) -> Future[bool]:
+def may_mark(connection: BrokerConnection, scope: str, stream: str) -> Future[bool]:
     """Whether the user may mark this stream, which is not marked."""
-    return _ask(connection, stream, _deleted(mark_name(group, stream, key_prefix)))
+    return _ask(connection, stream, _deleted(mark_name(scope, stream)))
 
 
 def may_configure(connection: BrokerConnection, stream: Queue) -> Future[bool]:
@@ -56,13 +52,13 @@ def may_configure(connection: BrokerConnection, stream: Queue) -> Future[bool]:
     return _ask(connection, stream.name, _declared_again(stream))
 
 
-def mark(connection: BrokerConnection, group: str, stream: str, *, key_prefix: str = DEFAULT_PREFIX) -> Future[bool]:
+def mark(connection: BrokerConnection, scope: str, stream: str) -> Future[bool]:
     """Records that the group reads the stream. False if the user may not configure exchanges of that name."""
-    name = mark_name(group, stream, key_prefix)
-    return _ask(connection, stream, _declared(name, group, stream), _bound(name, stream))
+    name = mark_name(scope, stream)
+    return _ask(connection, stream, _declared(name, scope, stream), _bound(name, stream))
 
 
-def remember(url: str, group: str, streams: Iterable[str], *, key_prefix: str = DEFAULT_PREFIX) -> list[str]:
+def remember(url: str, scope: str, streams: Iterable[str]) -> list[str]:
     """Marks the streams whose offsets an operator has decided on; returns those that this user may not mark. Blocks."""
     connection = BrokerConnection(url, "cobalance offsets")
     connection.connect()
@@ -70,23 +66,23 @@ def remember(url: str, group: str, streams: Iterable[str], *, key_prefix: str = 
     try:
         for stream in streams:
             with suppress(QueueMissing):  # if one of that name is made, it is another
-                if not mark(connection, group, stream, key_prefix=key_prefix).result():
+                if not mark(connection, scope, stream).result():
                     refused.append(stream)
     finally:
         connection.close()
     return refused
 
 
-def forget(url: str, group: str, streams: Iterable[str], *, key_prefix: str = DEFAULT_PREFIX) -> None:
+def forget(url: str, scope: str, streams: Iterable[str]) -> None:
     """Removes the marks of a deleted group. Blocks."""
     with connected(url) as admin:
         for stream in streams:
-            admin.delete_exchange(mark_name(group, stream, key_prefix))
+            admin.delete_exchange(mark_name(scope, stream))
 
 
-def mark_name(group: str, stream: str, key_prefix: str = DEFAULT_PREFIX) -> str:
-    """The exchange's name. Its arguments name the group and the stream in clear text; no name has a blank."""
-    return f"cobalance.read.{hashlib.sha256(f'{key_prefix} {group} {stream}'.encode()).hexdigest()[:32]}"
+def mark_name(scope: str, stream: str) -> str:
+    """The exchange's name. Its arguments name the group's scope and the stream in clear text; no name has a blank."""
+    return f"cobalance.read.{hashlib.sha256(f'{scope} {stream}'.encode()).hexdigest()[:32]}"
 
 
 def unmarked(stream: str) -> OffsetUnknown:
@@ -140,14 +136,14 @@ def _deleted(name: str) -> _Step:
     )
 
 
-def _declared(name: str, group: str, stream: str) -> _Step:
+def _declared(name: str, scope: str, stream: str) -> _Step:
     def send(channel: Channel, then: Callable[[Any], None]) -> None:
         channel.exchange_declare(
             name,
             ExchangeType("direct"),
             durable=True,
             auto_delete=True,  # with the binding, which goes with the stream
-            arguments={"x-cobalance-group": group, "x-cobalance-stream": stream},
+            arguments={"x-cobalance-group": scope, "x-cobalance-stream": stream},
             callback=then,
         )
 

@@ -7,7 +7,6 @@ An operator, or a policy with ``expires``, may delete the queue before that, and
 holder consumes it: RabbitMQ takes no queue that has a consumer for unused, and reports when it is deleted otherwise.
 """
 
-import hashlib
 import logging
 from collections.abc import Callable
 
@@ -15,7 +14,9 @@ from pika import exceptions as pika_errors
 from pika.channel import Channel
 
 from cobalance.backoff import Backoff
+from cobalance.coordinator.keys import DEFAULT_PREFIX
 from cobalance.errors import CobalanceError, PermissionMissing, QueueMissing
+from cobalance.rabbitmq.model.queues import own_name
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 from cobalance.rabbitmq.wire.failures import channel_failure, channel_lost, loss_reason
 from cobalance.rabbitmq.wire.pika_internals import bare_close
@@ -34,14 +35,12 @@ AGAIN_MS = 10
 BACKOFF_MS = Backoff(10.0, 1_000.0)
 """The pauses before a release that RabbitMQ refused is tried again."""
 
-MOST_BYTES = 255
-"""Of a queue's name."""
 
-
-def lock_name(group: str, stream: str) -> str:
-    """The queue that guards a stream within a group; others read it, too. No name has a blank."""
-    name = f"lock.{group} {stream}"
-    return name if len(name.encode()) <= MOST_BYTES else f"lock.{hashlib.sha256(name.encode()).hexdigest()}"
+def lock_name(scope: str, stream: str) -> str:
+    """The queue that guards a stream within a group of this scope (:attr:`Coordinator.scope`); others read it, too. The
+    default prefix is left out.
+    """
+    return own_name("lock.", f"{scope.removeprefix(f'{DEFAULT_PREFIX} ')} {stream}")
 
 
 class LockQueue:
