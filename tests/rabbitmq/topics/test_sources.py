@@ -21,6 +21,7 @@ from cobalance import servers
 from cobalance.coordinator.client import ResourceRow
 from cobalance.errors import AuthenticationRefused, CobalanceError, TopicMissing, Unreachable, UsageError
 from cobalance.rabbitmq import BoundQueues, Delivery, MatchingQueues, list_topics
+from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.topics.management import (
     bound_queues,
     close_connection,
@@ -367,6 +368,17 @@ def test_our_own_queues_are_nobodys_to_consume(
                 it.queue_delete(name)
         source.find()
         assert source._warned_of == set()
+
+
+def test_a_topics_lock_is_nobodys_to_consume(hashing_rabbitmq: servers.OwnRabbitMQ) -> None:
+    """It is there while the topic is changed, and exclusive; another queue of such a name is not."""
+    topic, other = unique("orders"), unique("orders")
+    found = ManagedSource(MatchingQueues("orders.*"), hashing_rabbitmq.url, hashing_rabbitmq.management_url).find
+    with channel(hashing_rabbitmq.url) as it, connected(hashing_rabbitmq.url) as admin:
+        it.queue_declare(f"{other}.changing")
+        with admin.changing(topic):
+            assert found() == {f"{other}.changing"}
+        it.queue_delete(f"{other}.changing")
 
 
 @pytest.mark.thorough

@@ -46,6 +46,9 @@ from cobalance.rabbitmq.wire.pika_log import our_connection
 
 DIRECT = ExchangeType("direct")
 
+LOCK_SUFFIX = ".changing"
+"""Behind a topic's name: the queue that locks it."""
+
 LOOK_AHEAD = 8
 """AMQP cannot list queues: if a number is missing, this many more are checked before the topic is taken to end."""
 
@@ -137,7 +140,7 @@ class Admin:
         Raises:
             TopicInUse: another process keeps changing it.
         """
-        lock, give_up_at = f"{topic}.changing", time.monotonic() + patience_s
+        lock, give_up_at = f"{topic}{LOCK_SUFFIX}", time.monotonic() + patience_s
         while (channel := self._take(lock)) is None:
             if time.monotonic() > give_up_at:
                 raise TopicInUse(f"Topic {topic!r} at {self.place} is being changed by another process; try again.")

@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 import attrs
 
 from cobalance.errors import AuthenticationRefused, TopicMissing, Unreachable, UsageError, counted
+from cobalance.rabbitmq.topics.admin import LOCK_SUFFIX
 from cobalance.rabbitmq.topics.broker import LAYOUT_ARGUMENT, PARTITIONS_ARGUMENT
 from cobalance.rabbitmq.wire.address import ENCODED, is_memory, single_urls, virtual_host
 from cobalance.rabbitmq.wire.hosts import first_that_works
@@ -101,22 +102,27 @@ def message_counts(amqp_url: str, management_url: str | None = None, *, timeout_
 
 
 def _counts(amqp_url: str, management_url: str | None, column: str, timeout_ms: int) -> dict[str, int | None]:
-    """Queue → what it has in this column; None where not counted yet."""
+    """Queue → what it has in this column; None where not counted yet. The locks of topics are left out."""
 
     def read(found: Any) -> tuple[dict[str, int | None], int]:
-        rows = {_of(str, it["name"]): it.get(column) for it in _rows(_of(dict, found)["items"])}
-        return {name: None if it is None else _of(int, it) for name, it in rows.items()}, _of(int, found["page_count"])
+        rows = {_of(str, it["name"]): it for it in _rows(_of(dict, found)["items"])}
+        counted = {name: it.get(column) for name, it in rows.items() if not _is_lock(name, it)}
+        return {name: None if it is None else _of(int, it) for name, it in counted.items()}, _of(
+            int, found["page_count"]
+        )
 
     counts: dict[str, int | None] = {}
     page, pages = 1, 1
     while page <= pages:
-        query = f"?page={page}&page_size={PAGE}&columns=name,{column}"
+        query = f"?page={page}&page_size={PAGE}&columns=name,exclusive,{column}"
         rows, pages = _get(amqp_url, management_url, f"/api/queues/{_vhost(amqp_url)}{query}", timeout_ms, read)
-        if not rows:
-            break
         counts |= rows
         page += 1
     return counts
+
+
+def _is_lock(name: str, row: dict[str, Any]) -> bool:
+    return name.endswith(LOCK_SUFFIX) and row.get("exclusive") is True
 
 
 def connection_names(
