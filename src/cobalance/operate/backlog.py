@@ -28,7 +28,10 @@ WITHIN_MS = 20_000
 
 OnUnknown = Callable[[str], object]
 
-ENDS_BEFORE = "ends before its committed offset: it was deleted and created again, or RabbitMQ lost its end"
+ENDS_BEFORE = (
+    "ends before its committed offset: it was deleted and created again, or RabbitMQ lost its end, or an offset behind its "
+    "end was committed"
+)
 
 
 def ends_before(committed: int | None, offset: int | None) -> bool:

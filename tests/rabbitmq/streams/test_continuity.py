@@ -192,6 +192,7 @@ def test_a_node_that_lags_behind_is_waited_for() -> None:
     assert isinstance(verdict, act.GiveUp)
     assert isinstance(verdict.error, OffsetUnknown)
     assert "ends before offset 150" in str(verdict.error)
+    assert "or an offset behind its end was committed" in str(verdict.error)
 
 
 @pytest.mark.parametrize("error", [None, ChannelLost("x")])

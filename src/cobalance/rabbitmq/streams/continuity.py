@@ -331,7 +331,8 @@ def _gone(stream: str, after: int, first: int) -> OffsetUnknown:
 
 
 def _shorter(stream: str, after: int) -> OffsetUnknown:
-    return _other(f"ends before offset {after}", stream, "it was deleted and created again, or RabbitMQ lost its end")
+    why = "it was deleted and created again, or RabbitMQ lost its end, or an offset behind its end was committed"
+    return _other(f"ends before offset {after}", stream, why)
 
 
 def _replaced(stream: str, after: int) -> OffsetUnknown:
