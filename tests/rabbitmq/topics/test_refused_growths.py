@@ -264,3 +264,14 @@ def test_a_topic_whose_dead_letter_queue_is_another_is_not_grown(topic: Topic, a
         with pytest.raises(QueueMismatch, match=f"{topic.name}.dead"):
             grow_topic(amqp_url, topic.name, 3)
         assert_as_it_was(amqp_url, topic, publisher)
+
+
+@pytest.mark.parametrize("lacks", ["read", "configure"])
+def test_who_changes_a_topic_may_have_to_be_permitted_its_lock(private_rabbitmq: OwnRabbitMQ, lacks: str) -> None:
+    """Nobody consumes here, so the refusal does not speak of what a consumer needs."""
+    name = unique("orders")
+    with new_user(private_rabbitmq) as user:
+        user.permit(**{lacks: "^(?!.*[.]changing$).*"})
+        with pytest.raises(PermissionMissing, match=rf"'{name}\.changing'.* configure and read on it") as caught:
+            create_topic(user.url, Topic(name, 1))
+    assert "Consuming" not in str(caught.value)

@@ -17,6 +17,7 @@ from pika.exchange_type import ExchangeType
 
 from cobalance.coordinator.advice import command
 from cobalance.errors import (
+    PermissionMissing,
     QueueMismatch,
     QueueMissing,
     ServerError,
@@ -158,6 +159,11 @@ class Admin:
         except pika_errors.ChannelClosedByBroker as error:
             if error.reply_code == 405:
                 return None
+            if error.reply_code == 403:
+                raise PermissionMissing(
+                    f"RabbitMQ refuses access to queue {lock!r} ({error.reply_text}), which is the lock of a topic that is created or changed: "
+                    "that takes the permissions configure and read on it."
+                ) from None
             raise _failure(error, lock) from None
         return channel
 
