@@ -19,7 +19,9 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker
 
 from cobalance import servers
-from cobalance.servers import apt, choose, docker, find
+from cobalance.servers import apt, choose, docker, find, ports
+from cobalance.servers import rabbitmq as rabbitmq_of_ours
+from cobalance.servers import redis as redis_of_ours
 from cobalance.servers.redis import PrivateRedis
 
 EXIT_TIMEOUT_S = 30
@@ -146,6 +148,21 @@ def test_a_redis_that_refuses_to_start_says_why_and_leaves_nothing(temporary: Pa
     with pytest.raises(servers.ServerUnavailable, match=r"(?s)redis ended while it was starting.*no-such-option"):
         PrivateRedis(program, options=["--no-such-option", "1"])
     assert not list(temporary.iterdir())
+
+
+def test_a_port_that_another_process_took_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is started once more, on another one."""
+    with socket.create_server((ports.HOST, ports.free_port())) as quicker:
+        taken = quicker.getsockname()[1]
+        chosen = iter([taken])
+        monkeypatch.setattr(redis_of_ours, "free_port", lambda: next(chosen, None) or ports.free_port())
+        nodes, others = iter([rabbitmq_of_ours.Ports(amqp=taken)]), rabbitmq_of_ours.Ports
+        monkeypatch.setattr(rabbitmq_of_ours, "Ports", lambda: next(nodes, None) or others())
+        with servers.private_redis() as store, servers.private_rabbitmq() as node:
+            assert client(store.url).ping()
+            with opened(node.url) as it:
+                it.queue_declare("q")
+            assert str(taken) not in store.url + node.url
 
 
 def test_rabbitmq_keeps_durable_messages_until_it_is_emptied(own_rabbitmq: servers.OwnRabbitMQ) -> None:

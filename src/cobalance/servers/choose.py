@@ -1,9 +1,11 @@
 """Chooses a server: the one the environment names, the machine's own program, a container, or a new package."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 import attrs
@@ -19,6 +21,10 @@ AMQP_URL = "COBALANCE_AMQP_URL"
 MANAGEMENT_URL = "COBALANCE_MANAGEMENT_URL"
 
 Program = TypeVar("Program")
+Started = TypeVar("Started")
+
+PORT_TAKEN = re.compile("could_not_start_listener|eaddrinuse|Address already in use")
+"""In the log of a server whose port another process took after it had been chosen."""
 
 
 @attrs.frozen
@@ -102,7 +108,7 @@ def private_redis(options: Sequence[str] = ()) -> OwnRedis:
     program, origin = _program(find_redis, "redis-server", variable=REDIS_URL)
     if program is None:
         return docker.ContainerRedis(options)
-    return PrivateRedis(program, options=options, origin=origin)
+    return _started(partial(PrivateRedis, program, options=options, origin=origin))
 
 
 def private_rabbitmq(
@@ -112,7 +118,20 @@ def private_rabbitmq(
     program, origin = _program(find_rabbitmq, "rabbitmq-server", variable=AMQP_URL)
     if program is None:
         return docker.ContainerRabbitMQ(management=management, plugins=plugins, settings=settings)
-    return PrivateRabbitMQ(program, management=management, plugins=plugins, settings=settings, origin=origin)
+    return _started(
+        partial(PrivateRabbitMQ, program, management=management, plugins=plugins, settings=settings, origin=origin)
+    )
+
+
+def _started(start: Callable[[], Started]) -> Started:
+    """Starts a server, twice more on other ports if another process was quicker."""
+    for _ in range(2):
+        try:
+            return start()
+        except ServerUnavailable as error:
+            if not PORT_TAKEN.search(str(error)):
+                raise
+    return start()
 
 
 def _program(find: Callable[[], Program | None], package: str, *, variable: str) -> tuple[Program | None, str]:
