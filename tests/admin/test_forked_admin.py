@@ -73,47 +73,39 @@ def in_fork(call: Callable[[], object]) -> int:
     return os.waitpid(child, 0)[1]
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_a_fork_waits_for_no_thread_of_its_parent(admin: GroupAdmin, call: str) -> None:
-    """A thread of the parent is in the middle of a call, which the fork knows nothing of."""
-    ask, is_over, began = CALLS[call](admin), threading.Event(), threading.Event()
+def forked_beside(call: Callable[[], object]) -> list[int]:
+    """How forks ended that make this call while a thread of their parent makes it again and again."""
+    is_over, began = threading.Event(), threading.Event()
 
-    def go_on_asking() -> None:
+    def go_on() -> None:
         while not is_over.is_set():
-            ask()
+            call()
             began.set()
 
-    thread = threading.Thread(target=go_on_asking)
+    thread = threading.Thread(target=go_on)
     thread.start()
     try:
         assert began.wait(WAIT_S)
-        assert [in_fork(ask) for _ in range(FORKS)] == [0] * FORKS
+        return [in_fork(call) for _ in range(FORKS)]
     finally:
         is_over.set()
         thread.join()
 
 
+@pytest.mark.parametrize("call", CALLS)
+def test_a_fork_waits_for_no_thread_of_its_parent(admin: GroupAdmin, call: str) -> None:
+    """A thread of the parent is in the middle of a call, which the fork knows nothing of."""
+    assert forked_beside(CALLS[call](admin)) == [0] * FORKS
+
+
 def test_a_fork_opens_a_store_of_its_own_while_its_parent_opens_one() -> None:
     """The names of stores have a lock, too."""
-    is_over, began = threading.Event(), threading.Event()
 
     def open_one() -> None:
         with GroupAdmin(f"memory://{unique('forked')}", amqp_url=None) as admin:
             admin.list()
 
-    def go_on_opening() -> None:
-        while not is_over.is_set():
-            open_one()
-            began.set()
-
-    thread = threading.Thread(target=go_on_opening)
-    thread.start()
-    try:
-        assert began.wait(WAIT_S)
-        assert [in_fork(open_one) for _ in range(FORKS)] == [0] * FORKS
-    finally:
-        is_over.set()
-        thread.join()
+    assert forked_beside(open_one) == [0] * FORKS
 
 
 def test_a_fork_takes_no_answer_of_its_parent() -> None:

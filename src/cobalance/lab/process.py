@@ -32,7 +32,7 @@ class MemberProcess:
         cwd: where that module is found.
         own_session: as deployed processes have; Linux then schedules it apart from us. In ours, its niceness is weighed
             against ours, and if we are killed, the kernel hangs up on it even while it is stopped (an orphaned process
-            group with a stopped process gets SIGHUP and SIGCONT).
+            group with a stopped process gets SIGHUP and SIGCONT), unless another process of our session adopts it.
     """
 
     def __init__(

@@ -78,7 +78,6 @@ if TYPE_CHECKING:
     from cobalance.coordinator.transport import Transport
     from cobalance.group.callbacks import Listener
     from cobalance.rabbitmq.consume.metering import Meter
-    from cobalance.rabbitmq.model.stream_settings import StreamSettings
     from cobalance.settings import GroupSettings, MemberSettings
 
 log = logging.getLogger("cobalance.rabbitmq")
@@ -110,7 +109,6 @@ class DropinOptions(TypedDict, total=False):
     require_guard: bool
     unconnected_ms: int | None
     crash_detection: bool
-    streams: StreamSettings | None
     metrics: Meter | None
     telemetry: Meter | None
     key_prefix: str

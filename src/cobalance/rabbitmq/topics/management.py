@@ -107,9 +107,8 @@ def _counts(amqp_url: str, management_url: str | None, column: str, timeout_ms: 
     def read(found: Any) -> tuple[dict[str, int | None], int]:
         rows = {_of(str, it["name"]): it for it in _rows(_of(dict, found)["items"])}
         counted = {name: it.get(column) for name, it in rows.items() if not _is_lock(name, it)}
-        return {name: None if it is None else _of(int, it) for name, it in counted.items()}, _of(
-            int, found["page_count"]
-        )
+        numbers = {name: None if it is None else _of(int, it) for name, it in counted.items()}
+        return numbers, _of(int, found["page_count"])
 
     counts: dict[str, int | None] = {}
     page, pages = 1, 1
