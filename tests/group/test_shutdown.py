@@ -14,6 +14,7 @@ import anyio
 import attrs
 import pytest
 from tests.cli_process import Outcome, cobalance, running
+from tests.consumers import until
 from tests.names import unique
 from tests.programs import NO_MORE_THREADS
 
@@ -110,7 +111,7 @@ def test_what_does_not_end_within_the_drain_timeout_is_given_up(
     assert "drain_timeout_ms" in outcome.err
     assert "Traceback" not in outcome.err
     queue = f"{command[1]}-0"
-    assert ready_messages(urls["COBALANCE_AMQP_URL"], [queue]) == {queue: 1}
+    anyio.run(until, lambda: ready_messages(urls["COBALANCE_AMQP_URL"], [queue]) == {queue: 1})
 
 
 @pytest.mark.thorough

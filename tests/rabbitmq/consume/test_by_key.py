@@ -533,7 +533,7 @@ async def test_a_retry_that_is_far_away_holds_no_handover_up(here: Place, topic:
         await seen.wait(1)
         with anyio.fail_after(WITHIN_S):  # half of the time to the deadline is minutes
             await member.leave()
-    assert ready_messages(here.amqp_url, topic.queue_names) == {topic.queue_names[0]: 1}
+    await until(lambda: ready_messages(here.amqp_url, topic.queue_names) == {topic.queue_names[0]: 1})
 
 
 def _busy(member: Any) -> int:

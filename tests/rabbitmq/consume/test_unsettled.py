@@ -218,7 +218,7 @@ async def test_a_program_hears_that_a_partition_is_given_up(here: Place, case: s
         if queue_type == "stream":
             assert here.resources()[tenure.resource].committed == 3
         else:
-            assert ready_messages(here.amqp_url, topic.queue_names) == {tenure.resource: 1}
+            await until(lambda: ready_messages(here.amqp_url, topic.queue_names) == {tenure.resource: 1})
 
 
 @pytest.mark.parametrize("case", GIVEN_UP)
