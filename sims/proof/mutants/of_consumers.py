@@ -417,6 +417,28 @@ WORKERS: tuple[Mutant, ...] = (
     ),
 )
 
+LOCKS: tuple[Mutant, ...] = (
+    partition(
+        "lock-without-a-consumer",
+        "../wire/lock_queue",
+        "            channel.basic_consume(self.name, lost, auto_ack=True, consumer_tag=CONSUMER_TAG)\n",
+        "",
+        "A stream's lock is deleted, and two members read the stream.",
+        "tests/rabbitmq/memory/test_groups.py::test_a_lock_that_is_lost_is_no_guard_until_it_is_had_again",
+    ),
+)
+
+TURNS: tuple[Mutant, ...] = (
+    partition(
+        "turn-without-end",
+        "../consume/slot",
+        "        return awake_ms() - self._turn_began >= TURN_MS\n",
+        "        return False\n",
+        "A handler that never waits keeps the event loop from everything else for as long as there are messages.",
+        "tests/rabbitmq/consume/test_handlers.py::test_a_handler_that_never_waits_leaves_others_their_turns",
+    ),
+)
+
 CONFIRMS: tuple[Mutant, ...] = (
     partition(
         "one-confirm-for-one",
@@ -468,4 +490,4 @@ CONFIRMS: tuple[Mutant, ...] = (
     ),
 )
 
-MUTANTS = KEYS + ACKS + TENURES + ADAPTER + WORKERS + CONFIRMS
+MUTANTS = KEYS + ACKS + TENURES + ADAPTER + WORKERS + LOCKS + TURNS + CONFIRMS

@@ -70,4 +70,28 @@ MUTANTS: tuple[Mutant, ...] = (
         "Where lists differ, the move that a dead script began is never made.",
         "deploy_torn@2003",
     ),
+    lua(
+        "repair-of-no-group",
+        "85_repair",
+        "  if G.incarnation > 0 and is_key_gone() then",
+        "  if is_key_gone() then",
+        "What is left of a deleted group becomes one whose settings are all 0, which nobody can be granted anything in.",
+        "tests/coordinator/test_gone_keys.py",
+    ),
+    lua(
+        "session-of-the-forgotten",
+        "85_repair",
+        "  if member(id) then return end\n  forget_unrecorded(id)\n",
+        "  if member(id) then return end\n",
+        "What a member without a record and a timer had asked last stays in Redis for good.",
+        "tests/coordinator/test_gone_keys.py",
+    ),
+    lua(
+        "former-journal-trimmed",
+        "10_group",
+        "G.journal_length > 0 and G.journal_length or TOP - 1",
+        "G.journal_length",
+        "The journal of a former group is gone when the call that makes the next one dies.",
+        "tests/coordinator/test_torn.py",
+    ),
 )

@@ -99,6 +99,33 @@ BUDGETS: tuple[Mutant, ...] = (
     ),
 )
 
+MEMBERS: tuple[Mutant, ...] = (
+    lua(
+        "member-without-its-id",
+        "40_shares",
+        "  call('ZADD', IDS, '0', m.id)\n",
+        "",
+        "A member is in no list, and its connection is never closed when it has expired.",
+        "tests/coordinator/test_describe.py",
+    ),
+    lua(
+        "id-of-who-has-left",
+        "40_shares",
+        "  call('ZREM', IDS, m.id)\n",
+        "",
+        "The ids grow with every member that ever was.",
+        "2x1",
+    ),
+    lua(
+        "page-begins-where-the-last-one-ended",
+        "describe",
+        "IDS, CURSOR_AT == '' and '-' or '(' .. CURSOR_AT",
+        "IDS, CURSOR_AT == '' and '-' or '[' .. CURSOR_AT",
+        "The last member of a page is shown again on the next, which with a page of one never ends.",
+        "tests/coordinator/test_describe.py",
+    ),
+)
+
 MODES: tuple[Mutant, ...] = (
     lua(
         "lower-list-version",
@@ -159,4 +186,4 @@ MODES: tuple[Mutant, ...] = (
     ),
 )
 
-MUTANTS = QUOTAS + BUDGETS + MODES
+MUTANTS = QUOTAS + BUDGETS + MEMBERS + MODES
