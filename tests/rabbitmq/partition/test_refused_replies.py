@@ -140,18 +140,20 @@ async def test_a_request_is_given_up_though_on_failure_does_not_return(
 async def test_a_reply_that_is_refused_for_a_while_is_sent_again(here: Place, full: str) -> None:
     """The handler has done its work, and is not called again."""
     it, patient = Answering(), Retries(1_000, first_ms=5, last_ms=50)  # room is made beside the retries
-    made = threading.Event()
+    begun, made = threading.Event(), threading.Event()
 
     def make_room(*_: object) -> None:
         """Once: it may have been refused again in the meantime, and the next time its reply is there."""
-        if not made.is_set():
-            made.set()
+        if not begun.is_set():
+            begun.set()
             with channel(here.amqp_url) as other:
                 other.queue_purge(full)
+            made.set()
 
     with new_topic(here.amqp_url) as topic:
         ask(here, topic, full, "1")
         async with here.member(topic, it.handle, retries=patient, on_failure=make_room):
+            await until(made.is_set)  # to look for answers takes what fills the queue
             await until(lambda: answers(here, full) == [("1", "c-1")])
         await until_worked(here, topic)
     assert it.seen == [b"1"]
