@@ -36,7 +36,7 @@ def test_there_are_enough() -> None:
 
 
 def test_there_are_enough_of_partitions() -> None:
-    """At least 40: in the core, in order by key, its adapter, workers, streams' commits, and publishers' confirms."""
+    """At least 40: in the core, in order by key, its adapter, workers, streams' commits and locks, and publishers' confirms."""
     files = [it.file.removeprefix("rabbitmq/") for it in MUTANTS if it.file.startswith("rabbitmq/")]
     assert len(files) >= 40
     assert {it.partition("/")[0] for it in files} == {"partition", "consume", "streams", "publish", "wire"}

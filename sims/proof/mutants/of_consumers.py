@@ -415,9 +415,6 @@ WORKERS: tuple[Mutant, ...] = (
         "What is read again before the position turns it back.",
         "tests/rabbitmq/streams/test_position.py",
     ),
-)
-
-LOCKS: tuple[Mutant, ...] = (
     partition(
         "lock-without-a-consumer",
         "../wire/lock_queue",
@@ -426,9 +423,6 @@ LOCKS: tuple[Mutant, ...] = (
         "A stream's lock is deleted, and two members read the stream.",
         "tests/rabbitmq/memory/test_groups.py::test_a_lock_that_is_lost_is_no_guard_until_it_is_had_again",
     ),
-)
-
-TURNS: tuple[Mutant, ...] = (
     partition(
         "turn-without-end",
         "../consume/slot",
@@ -490,4 +484,4 @@ CONFIRMS: tuple[Mutant, ...] = (
     ),
 )
 
-MUTANTS = KEYS + ACKS + TENURES + ADAPTER + WORKERS + LOCKS + TURNS + CONFIRMS
+MUTANTS = KEYS + ACKS + TENURES + ADAPTER + WORKERS + CONFIRMS

@@ -121,8 +121,8 @@ MEMBERS: tuple[Mutant, ...] = (
         "describe",
         "IDS, CURSOR_AT == '' and '-' or '(' .. CURSOR_AT",
         "IDS, CURSOR_AT == '' and '-' or '[' .. CURSOR_AT",
-        "The last member of a page is shown again on the next, which with a page of one never ends.",
-        "tests/coordinator/test_describe.py",
+        "The last member of a page is shown again on the next; pages of one never end.",
+        "tests/coordinator/test_describe.py::test_pages_show_everything_once[redis-2]",
     ),
 )
 
