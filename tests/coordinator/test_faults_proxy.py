@@ -135,6 +135,14 @@ def test_refused_connections_leave_the_others_alone(proxy: FaultProxy, line: Lin
     again.close()
 
 
+def test_nobody_else_gets_the_port_of_a_proxy_that_refuses(proxy: FaultProxy) -> None:
+    """Other programs are given free ports all the time, and it could not listen again."""
+    proxy.refuse()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind((HOST, proxy.port))
+    proxy.heal()
+
+
 def test_an_ended_connection_ends_at_the_other_side(proxy: FaultProxy, line: Line) -> None:
     """Without a fault a proxy is just a wire."""
     line.client.close()

@@ -43,12 +43,13 @@ class FaultProxy:
         self._delay_s = dict.fromkeys(BOTH, 0.0)
         self._flowing = {direction: asyncio.Event() for direction in BOTH}
         self._server: asyncio.Server | None = None
+        self._socket = _bound(0)
         self._budget: tuple[Direction, int] | None = None
         self._loses_farewells = False
         self._bytes_per_s = 0
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
         self._thread.start()
-        self.port = 0
+        self.port: int = self._socket.getsockname()[1]
         """The port where clients connect."""
         self.heal()
 
@@ -108,6 +109,7 @@ class FaultProxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_ANSWER_S)
         self._loop.close()
+        self._socket.close()
 
     def __enter__(self) -> Self:
         return self
@@ -135,8 +137,7 @@ class FaultProxy:
 
     async def _listen(self) -> None:
         if self._server is None:
-            self._server = await asyncio.start_server(self._accepted, HOST, self.port)
-            self.port = self._server.sockets[0].getsockname()[1]
+            self._server = await asyncio.start_server(self._accepted, sock=self._socket)
 
     async def _stop_listening(self) -> None:
         """A connection that is being handed over when its server is closed would never be closed itself."""
@@ -146,6 +147,7 @@ class FaultProxy:
                 self._loop.remove_reader(it.fileno())
             await _take_turns()
             server.close()
+            self._socket = _bound(self.port)
 
     def _limit(self, bytes_per_s: int) -> None:
         self._bytes_per_s = bytes_per_s
@@ -270,6 +272,14 @@ def _reset(writer: asyncio.StreamWriter) -> None:
     with suppress(OSError):
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RST_ON_CLOSE)
     writer.transport.abort()
+
+
+def _bound(port: int) -> socket.socket:
+    """Returns a socket that has the port (0: a free one) and refuses connections until it listens. Nobody else gets it."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # its last connections may not have ended yet
+    held.bind((HOST, port))
+    return held
 
 
 async def _take_turns() -> None:
