@@ -6,9 +6,10 @@ Names have their own bound (names.py), as have topics (rabbitmq/model/topic.py).
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterable
 from datetime import UTC
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from cobalance.errors import UsageError
 from cobalance.names import validate_name
@@ -16,6 +17,8 @@ from cobalance.names import validate_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from datetime import datetime
+
+T = TypeVar("T")
 
 MAX_RESOURCES = 100_000
 """Per group. After a loss of data all resources must be claimed within one session timeout, and a claim costs up to 50
@@ -92,6 +95,17 @@ def check_kind(what: str, value: object, kind: type, *, optional: bool = False) 
     if not isinstance(value, kind) and not (optional and value is None):
         wanted = f"a {kind.__name__}{' or None' if optional else ''}"
         raise UsageError(f"{what} is an object of type {type(value).__name__}: give {wanted}")
+
+
+def parse_json(text: str | bytes, kind: type[T]) -> T:
+    """Parses JSON that somebody else wrote. Raises ValueError unless it is of this kind, also if it is nested too deep."""
+    try:
+        found = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(found, kind):
+        raise ValueError(f"it is of type {type(found).__name__}")
+    return found
 
 
 def check_callables(**functions: object) -> None:

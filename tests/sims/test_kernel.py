@@ -185,8 +185,8 @@ def test_what_a_sweep_replays_must_be_json(capsys: pytest.CaptureFixture[str]) -
     assert main(["sims", "run", "--params", "[1]"]) == 2
     assert main(["sims", "run"]) == 2
     said = capsys.readouterr().err
-    assert said.count("not JSON") == 2
-    assert "not an object" in said
+    assert said.count("no JSON object") == 3
+    assert "it is of type list" in said
 
 
 def test_a_halted_resource_is_not_free() -> None:

@@ -31,6 +31,7 @@ import attrs
 
 from cobalance.coordinator.keys import DEFAULT_PREFIX, replay_key
 from cobalance.coordinator.transport import Script
+from cobalance.limits import parse_json
 
 if TYPE_CHECKING:
     from cobalance.coordinator.transport import Transport
@@ -116,10 +117,8 @@ class Posts:
 
 def _post(id_: str, text: str) -> Post | None:
     try:
-        words = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(words, dict):
+        words = parse_json(text, dict)
+    except ValueError:
         return None
     it = Post(int(id_.partition("-")[0]), "", "", words)
     return Post(it.at_ms - max(it.number("ago_ms"), 0), it.text("kind"), it.text("sender"), words)

@@ -7,7 +7,6 @@ run's events.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import attrs
 import numpy as np
 
 from cobalance.errors import CobalanceError, UsageError, counted
+from cobalance.limits import parse_json
 from cobalance_sims.outcomes.event import Event
 from cobalance_sims.outcomes.fold import fold
 from cobalance_sims.records import EVENT, JOURNAL, OUTCOME, SIM, Record
@@ -212,10 +212,10 @@ def _peeked(file: Path) -> Material | None:
 
 def _tuned(file: Path) -> Material:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        found = parse_json(file.read_text(encoding="utf-8"), dict)
+    except (OSError, ValueError) as error:
         raise SourceUnreadable(f"{file} cannot be read as the result of cobalance sims tune: {error}.") from None
-    if not isinstance(found, dict) or "today" not in found:
+    if "today" not in found:
         raise NothingToReport(f"{file} is not the result of cobalance sims tune.")
     return Material(file.name, "tune", tuned=found)
 

@@ -17,6 +17,7 @@ from cobalance.coordinator.advice import command
 from cobalance.coordinator.memory.lua_engine import ENGINES
 from cobalance.coordinator.memory.store import MemoryStore
 from cobalance.errors import UsageError
+from cobalance.limits import parse_json
 from cobalance.settings import GroupSettings
 from cobalance_sims.outcomes import Event, RunFacts, fold
 from cobalance_sims.records import FAILED, OK, SIM
@@ -96,11 +97,9 @@ class Row:
             BadParameters, BadChurn, InvalidSettings: the parameters are invalid.
         """
         try:
-            params = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise BadParameters(f"the parameters are not JSON ({error}): give an object such as {_EXAMPLE}") from error
-        if not isinstance(params, dict):
-            raise BadParameters(f"the parameters are not an object: give one such as {_EXAMPLE}")
+            params = parse_json(text, dict)
+        except ValueError as error:
+            raise BadParameters(f"the parameters are no JSON object ({error}): give one such as {_EXAMPLE}") from error
         return cls.read(params | {name: it for name, it in changes.items() if it is not None})
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from cobalance.errors import UsageError
+from cobalance.limits import parse_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +62,7 @@ def _ends(checkpoint: Path) -> dict[str, str]:
         last = max(int(file.name) for file in (checkpoint / "offsets").iterdir() if file.name.isdecimal())
         if not (checkpoint / "commits" / str(last)).exists():
             return {}
-        offset = json.loads((checkpoint / "offsets" / str(last)).read_text(encoding="utf-8").splitlines()[-1])
+        offset = parse_json((checkpoint / "offsets" / str(last)).read_text(encoding="utf-8").splitlines()[-1], dict)
         return {group: place["id"] for group, place in offset["groups"].items()}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}

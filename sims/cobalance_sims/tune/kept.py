@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import attrs
 
 from cobalance.errors import CobalanceError
+from cobalance.limits import parse_json
 from cobalance_sims.calibrate.drawing import DrawnChurns, churns_of
 from cobalance_sims.records import OUTCOME
 from cobalance_sims.simulate.kernel import VERSION
@@ -51,9 +52,9 @@ class Kept:
     def __attrs_post_init__(self) -> None:
         for line in self._read().splitlines():
             try:
-                key, outcome = json.loads(line)
+                key, outcome = parse_json(line, list)
                 self._known[key] = _with_numbers(outcome)
-            except (ValueError, TypeError, AttributeError, RecursionError):
+            except (ValueError, TypeError, AttributeError):
                 continue  # the last line of a search that was killed
 
     def _read(self) -> bytes:

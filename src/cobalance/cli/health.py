@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json as reading
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ from cobalance.cli.exits import FAILED, OK
 from cobalance.cli.options import Json
 from cobalance.cli.output import print_json
 from cobalance.errors import Unreachable, UsageError
+from cobalance.limits import parse_json
 from cobalance.operate.http_listener import LOCALHOST
 from cobalance.operate.probes import PATHS, PORT, Probe
 
@@ -58,8 +58,8 @@ def _ask(host: str, port: int, probe: Probe) -> dict[str, Any]:
         ) from None
     finally:
         connection.close()
-    with suppress(ValueError, RecursionError):
-        found = reading.loads(body)
-        if isinstance(found, dict) and {probe, "groups"} <= found.keys():
+    with suppress(ValueError):
+        found = parse_json(body, dict)
+        if {probe, "groups"} <= found.keys():
             return found
     raise Unreachable(f"What answers at {host}, port {port}, is no member: give the port of its probes.")

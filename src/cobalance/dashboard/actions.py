@@ -11,7 +11,6 @@ this server's, its body JSON, and the session's cookie is sent to this site's ow
 from __future__ import annotations
 
 import hmac
-import json
 import logging
 import re
 import secrets
@@ -31,6 +30,7 @@ from cobalance.dashboard.api import answer_json, answering, name_in
 from cobalance.dashboard.guard import credentials
 from cobalance.dashboard.plans import PLANS, Plan
 from cobalance.errors import UsageError
+from cobalance.limits import parse_json
 from cobalance.operate.wording import dashboard_user
 from cobalance.redact import redact
 from cobalance.threads.worker_threads import WorkerThreads
@@ -185,9 +185,6 @@ async def _body(request: Request) -> dict[str, Any]:
         if len(body) > MOST_BYTES:
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the request has more than {MOST_BYTES} bytes")
     try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise UsageError("the request is no JSON object")
-    return found
+        return parse_json(body, dict)
+    except ValueError:
+        raise UsageError("the request is no JSON object") from None

@@ -10,7 +10,7 @@ import attrs
 
 from cobalance.coordinator.transport import Script
 from cobalance.errors import ScriptFailed, UnknownGroup, UsageError
-from cobalance.limits import check_integer
+from cobalance.limits import check_integer, parse_json
 from cobalance.redact import redact
 from cobalance.settings import GroupSettings
 
@@ -94,13 +94,13 @@ def read(coordinator: Coordinator) -> Tuned | UnreadableTuned | None:
     if text is None:
         return None
     try:
-        found = json.loads(text)
+        found = parse_json(text, dict)
         if found["version"] != FORMAT:
             return UnreadableTuned(
                 f"It is in format {found['version']!s:.20}, and this version of cobalance reads {FORMAT}."
             )
         return _parsed(found)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, UsageError):
+    except (ValueError, LookupError, TypeError, AttributeError, UsageError):
         return UnreadableTuned(f"What {coordinator.tuned_key} holds is damaged.")
 
 

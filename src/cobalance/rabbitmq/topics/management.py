@@ -2,7 +2,6 @@
 
 import base64
 import http.client
-import json
 import re
 import ssl
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 import attrs
 
 from cobalance.errors import AuthenticationRefused, TopicMissing, Unreachable, UsageError, counted
+from cobalance.limits import parse_json
 from cobalance.rabbitmq.topics.admin import LOCK_SUFFIX
 from cobalance.rabbitmq.topics.broker import LAYOUT_ARGUMENT, PARTITIONS_ARGUMENT
 from cobalance.rabbitmq.wire.address import ENCODED, is_memory, single_urls, virtual_host
@@ -272,8 +272,8 @@ def _connection(api: SplitResult, host: str, port: int, timeout_ms: int) -> http
 
 def _decode(place: str, status: int, body: bytes) -> Any:
     if status == http.HTTPStatus.OK:
-        with suppress(ValueError, RecursionError):
-            return json.loads(body)
+        with suppress(ValueError):
+            return parse_json(body, object)
     if status in {http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN}:
         raise AuthenticationRefused(
             f"RabbitMQ's management API at {place} refused the user: it needs the right password and the tag 'management' "
