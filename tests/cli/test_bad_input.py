@@ -13,10 +13,11 @@ import pika
 import pytest
 import redis
 from tests.cli_process import SECRET, Outcome, cobalance, cobalance_process, running
+from tests.consumers import new_topic
 from tests.names import unique
 
 from cobalance import servers
-from cobalance.rabbitmq import Topic, create_topic, delete_topic
+from cobalance.rabbitmq import Topic
 
 FAILED, USAGE, UNREACHABLE = 1, 2, 3
 
@@ -62,10 +63,8 @@ def places(redis_url: str, amqp_url: str, closed_port: int) -> Places:
 
 @pytest.fixture
 def topic(amqp_url: str) -> Iterator[Topic]:
-    found = Topic(unique("bad"), 4)
-    create_topic(amqp_url, found)
-    yield found
-    delete_topic(amqp_url, found.name, force=True)
+    with new_topic(amqp_url, 4) as it:
+        yield it
 
 
 @pytest.fixture

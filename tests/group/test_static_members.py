@@ -13,6 +13,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+from tests.consumers import new_topic
 from tests.faults.redis_servers import wait_for
 from tests.names import unique
 from tests.programs import Programs, create_group, programs
@@ -22,7 +23,6 @@ from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
 from cobalance.errors import InvalidSettings, TopicMissing
 from cobalance.journal import Journal, JournalEntry
-from cobalance.rabbitmq import create_topic, delete_topic
 
 PROGRAM = """
 import os
@@ -60,10 +60,8 @@ def run(redis_url: str, amqp_url: str) -> Iterator[Programs]:
 
 @pytest.fixture
 def topic(amqp_url: str) -> Iterator[Topic]:
-    made = Topic(unique("static"), 4)
-    create_topic(amqp_url, made)
-    yield made
-    delete_topic(amqp_url, made.name, force=True)
+    with new_topic(amqp_url, 4) as it:
+        yield it
 
 
 class Record:

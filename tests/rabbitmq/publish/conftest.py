@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.consumers import new_topic
 
-from cobalance.rabbitmq import Topic, create_topic, delete_topic
+from cobalance.rabbitmq import Topic
 
 
 @pytest.fixture
 def topic(amqp_url: str) -> Iterator[Topic]:
     """A topic for one test."""
-    made = Topic("publisher.orders", 4)
-    create_topic(amqp_url, made)
-    yield made
-    delete_topic(amqp_url, made.name, force=True)
+    with new_topic(amqp_url, 4) as it:
+        yield it

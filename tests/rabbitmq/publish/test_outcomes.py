@@ -4,25 +4,15 @@ import asyncio
 import logging
 import multiprocessing
 import signal
-from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
 from pika import BlockingConnection, URLParameters
 
 from cobalance.errors import PublishFailed, UsageError
-from cobalance.rabbitmq import Publisher, Topic, create_topic, delete_topic
+from cobalance.rabbitmq import Publisher, Topic
 
 WAIT_S = 60
-
-
-@pytest.fixture
-def topic(amqp_url: str) -> Iterator[Topic]:
-    """A topic without its first partition: publishing to that fails."""
-    made = Topic("outcomes.orders", 2)
-    create_topic(amqp_url, made)
-    yield made
-    delete_topic(amqp_url, made.name, force=True)
 
 
 def lose_a_queue(amqp_url: str, topic: Topic) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.consumers import new_topic
 from tests.faults.proxy import FaultProxy
 
 from cobalance.errors import CobalanceError, Unreachable
-from cobalance.rabbitmq import Delivery, Publisher, Topic, create_topic, delete_topic
+from cobalance.rabbitmq import Delivery, Publisher, Topic
 from cobalance.rabbitmq.consume.dead_letter_sender import DeadLetterSender, Reason
 from cobalance.rabbitmq.topics.admin import Admin, connected
 from cobalance.rabbitmq.wire.connection import BrokerConnection
@@ -31,10 +32,8 @@ def wire(amqp_url: str) -> Iterator[FaultProxy]:
 @pytest.fixture
 def topic(amqp_url: str) -> Iterator[Topic]:
     """A topic for one test."""
-    made = Topic("silence.orders", 2)
-    create_topic(amqp_url, made)
-    yield made
-    delete_topic(amqp_url, made.name, force=True)
+    with new_topic(amqp_url, 2) as it:
+        yield it
 
 
 def test_silence_while_rabbitmq_is_asked(amqp_url: str, wire: FaultProxy) -> None:
