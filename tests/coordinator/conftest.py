@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import redis as redis_py
 from tests.coordinator.backends import Backend, MemoryBackend, RedisBackend
 from tests.coordinator.driver import Group
+
+from cobalance import servers
 
 LUAS = [
     pytest.param("luajit21", marks=pytest.mark.in_process),
@@ -28,3 +31,10 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 def group(backend: Backend) -> Group:
     """A new group without resources or members."""
     return Group(backend)
+
+
+@pytest.fixture
+def admin(private_redis: servers.OwnRedis) -> Iterator[redis_py.Redis]:
+    """An ordinary client of the test's own Redis."""
+    with redis_py.Redis.from_url(private_redis.url, protocol=2) as client:
+        yield client

@@ -29,13 +29,6 @@ def connect(private_redis: servers.OwnRedis) -> Iterator[Connect]:
         yield lambda: Coordinator(stack.enter_context(closing(open_transport(private_redis.url))), "g")
 
 
-@pytest.fixture
-def admin(private_redis: servers.OwnRedis) -> Iterator[redis_py.Redis]:
-    """An ordinary client of the same Redis."""
-    with redis_py.Redis.from_url(private_redis.url, protocol=2) as client:
-        yield client
-
-
 def join(coordinator: Coordinator, member: str, **how: Any) -> CoordinatorReply:
     return coordinator.execute(Request(Header(member, 1), Join(settings=SETTINGS, **how)))
 

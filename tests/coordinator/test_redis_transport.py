@@ -3,51 +3,36 @@
 from __future__ import annotations
 
 import http.server
-import logging
-import os
 import queue
 import re
-import resource
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import redis as redis_py
 from redis import exceptions as redis_errors
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-from tests.faults.certificates import Certificates
+from tests.coordinator.redis_calls import INCR, KEYS, PUBLISH, QUICK, SECRET, WAIT_S, failure, freeze
 from tests.interruptions import interrupted
-from tests.redis_user import as_published_user, published_user
+from tests.redis_user import as_published_user
 
-from cobalance import BlockingGroup, GroupSettings, errors, servers
+from cobalance import GroupSettings, errors, servers
 from cobalance.coordinator import client as client_module
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.keys import EVERYBODY
 from cobalance.coordinator.open import open_transport
-from cobalance.coordinator.redis import listener as listener_module
 from cobalance.coordinator.redis import transport as transport_module
 from cobalance.coordinator.redis.address import RedisAddress
 from cobalance.coordinator.redis.failures import call_failure, connect_failure
 from cobalance.coordinator.redis.transport import RedisTransport
 from cobalance.coordinator.requests import Header, Join, Request, SetResources
 from cobalance.coordinator.transport import LISTENING, RESYNC, Listener, Script, Transport
-from cobalance.servers.ports import free_port
 
-KEYS = ("{t}:counter",)
-INCR = Script.of("incr", "return redis.call('INCR', KEYS[1])")
 IDENTITY = Script.of("identity", "return ARGV[1]")
-PUBLISH = Script.of("publish", "return redis.call('PUBLISH', '{t}:n', '5')")
-
-QUICK = GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=100, revocation_timeout_ms=10_000)
-SECRET = "s3cret"
-WAIT_S = 60
 
 
 @pytest.fixture
@@ -55,13 +40,6 @@ def transport(private_redis: servers.OwnRedis) -> Iterator[Transport]:
     """A transport to the test's own Redis."""
     with closing(open_transport(private_redis.url, call_timeout_ms=500)) as opened:
         yield opened
-
-
-@pytest.fixture
-def admin(private_redis: servers.OwnRedis) -> Iterator[redis_py.Redis]:
-    """An ordinary client of the same Redis."""
-    with redis_py.Redis.from_url(private_redis.url, protocol=2) as client:
-        yield client
 
 
 @contextmanager
@@ -83,37 +61,6 @@ def a_server(answer: Callable[[socket.socket], None]) -> Iterator[str]:
         yield f"redis://:{SECRET}@127.0.0.1:{listening.getsockname()[1]}"
         listening.shutdown(socket.SHUT_RDWR)
         thread.join(WAIT_S)
-
-
-def failure(url: str, script: Script = INCR, timeout_ms: int = 500) -> errors.CobalanceError:
-    """The error of a call, which must come in time and contain no secret in any representation."""
-    started = time.monotonic()
-    with (
-        closing(open_transport(url, call_timeout_ms=timeout_ms)) as transport,
-        pytest.raises(errors.CobalanceError) as caught,
-    ):
-        transport.call(script, KEYS, [])
-    assert time.monotonic() - started < 15
-    error = caught.value
-    assert SECRET not in f"{error} {error!r} {error.args} {transport!r}"
-    assert error.__cause__ is None
-    assert error.__context__ is None
-    return error
-
-
-def freeze(server: servers.OwnRedis) -> None:
-    """Pauses a server, and returns once it really stops answering: the signal takes a moment."""
-    server.pause()
-    with redis_py.Redis.from_url(server.url, socket_timeout=0.05, retry=Retry(NoBackoff(), 0)) as client:
-        while True:
-            try:
-                client.ping()
-            except redis_errors.TimeoutError:
-                return
-
-
-def kill(server: servers.OwnRedis) -> None:
-    server.kill()
 
 
 def with_user(server: servers.OwnRedis, rules: str) -> str:
@@ -663,82 +610,6 @@ def test_our_own_settings_win_over_the_url(private_redis: servers.OwnRedis) -> N
         private_redis.resume()
 
 
-@pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path]]:
-    """The port of a Redis with TLS, and the authority to trust."""
-    files = Certificates.make(tmp_path_factory.mktemp("tls"))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    server = ("--tls-port", str(port), "--tls-cert-file", str(files.certificate), "--tls-key-file", str(files.key))
-    options = (*server, "--tls-ca-cert-file", str(files.authority), "--tls-auth-clients", "no")
-    with closing(servers.private_redis((*published_user(), *options))):
-        yield port, files.authority
-
-
-def test_tls_with_a_trusted_certificate(tls: tuple[int, Path]) -> None:
-    """Calls and hints work, with the authority named in the URL."""
-    port, certificate = tls
-    heard: queue.Queue[tuple[str, int]] = queue.Queue()
-    with (
-        closing(open_transport(f"rediss://localhost:{port}?ssl_ca_certs={certificate}")) as transport,
-        closing(transport.listen(lambda *hint: heard.put(hint))) as listener,
-    ):
-        assert transport.call(INCR, KEYS, []) == 1
-        listener.subscribe("{t}:n")
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
-        for _ in range(20):
-            transport.call(PUBLISH, KEYS, [])
-        assert [heard.get(timeout=WAIT_S) for _ in range(20)] == [("{t}:n", 5)] * 20
-
-
-def test_a_group_over_tls(tls: tuple[int, Path]) -> None:
-    """As the published user, whose password TLS protects."""
-    port, authority = tls
-    url = as_published_user(f"redis://localhost:{port}").replace("redis://", "rediss://")
-    with BlockingGroup("g", ["r"], redis_url=f"{url}?ssl_ca_certs={authority}", settings=QUICK) as group:
-        (tenure,) = group.wait_held()
-        tenure.commit(1)
-
-
-def test_tls_is_verified(tls: tuple[int, Path]) -> None:
-    """An untrusted certificate, or one for another name, is refused."""
-    port, certificate = tls
-    unknown = failure(f"rediss://:{SECRET}@localhost:{port}")
-    misnamed = failure(f"rediss://:{SECRET}@127.0.0.1:{port}?ssl_ca_certs={certificate}")
-    assert isinstance(unknown, errors.Unreachable)
-    assert "certificate is not trusted; ?ssl_ca_certs=" in str(unknown)
-    assert isinstance(misnamed, errors.Unreachable)
-    assert "certificate is for another host name" in str(misnamed)
-
-
-def test_tls_for_clients_with_a_certificate_only(tmp_path: Path) -> None:
-    """The error does not say that there is no TLS."""
-    files, port = Certificates.make(tmp_path), free_port()
-    served = ("--tls-port", str(port), "--tls-cert-file", str(files.certificate), "--tls-key-file", str(files.key))
-    with closing(servers.private_redis((*served, "--tls-ca-cert-file", str(files.authority)))):
-        url = f"rediss://:{SECRET}@localhost:{port}?ssl_ca_certs={files.authority}"
-        with closing(open_transport(url)) as transport:
-            for _ in range(2):  # the refusal may arrive before or after something was sent
-                with pytest.raises(errors.Unreachable, match=r"certificate of its clients.*ssl_certfile"):
-                    transport.list_groups()
-
-
-def test_tls_without_verification_must_be_asked_for(tls: tuple[int, Path]) -> None:
-    """Only a URL that says so trusts any certificate."""
-    with closing(open_transport(f"rediss://127.0.0.1:{tls[0]}?ssl_cert_reqs=none")) as transport:
-        assert transport.call(INCR, KEYS, [])
-
-
-def test_tls_where_there_is_none_and_none_where_there_is(
-    tls: tuple[int, Path], private_redis: servers.OwnRedis
-) -> None:
-    """Confusing redis:// and rediss:// is reported in time."""
-    without = failure(f"redis://:{SECRET}@127.0.0.1:{tls[0]}")
-    assert "rediss://" in str(without) or isinstance(without, errors.NotRedis)
-    with_tls = failure(private_redis.url.replace("redis://", f"rediss://:{SECRET}@"))
-    assert isinstance(with_tls, errors.Unreachable)
-
-
 def test_another_timeout_holds_from_the_next_call_on(private_redis: servers.OwnRedis) -> None:
     """Also for the connection that is open."""
     with closing(
@@ -752,145 +623,3 @@ def test_another_timeout_holds_from_the_next_call_on(private_redis: servers.OwnR
         private_redis.resume()
         transport.set_call_timeout(10 * WAIT_S * 1000)
         assert isinstance(transport.call(INCR, KEYS, []), int)
-
-
-def test_a_listener_comes_back(
-    private_redis: servers.OwnRedis, admin: redis_py.Redis, caplog: pytest.LogCaptureFixture
-) -> None:
-    """After a lost connection and after a restart it resubscribes by itself, and reports that hints may have been
-    missed.
-    """
-    caplog.set_level(logging.INFO)
-    heard: queue.Queue[tuple[str, int]] = queue.Queue()
-    with (
-        closing(open_transport(private_redis.url)) as transport,
-        closing(transport.listen(lambda *hint: heard.put(hint))) as listener,
-    ):
-        listener.subscribe("{t}:n")
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
-        admin.client_kill_filter(_type="pubsub")
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
-        private_redis.restart(empty=True)
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
-        transport.call(PUBLISH, KEYS, [])
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", 5)
-    assert "Hints are interrupted" in caplog.text
-
-
-def test_subscriptions_that_are_ended_at_once_are_made_ever_more_rarely(
-    private_redis: servers.OwnRedis, admin: redis_py.Redis
-) -> None:
-    """As by something in between that does not stand them: each makes its member ask, so that pauses grow."""
-    heard: queue.Queue[float] = queue.Queue()
-
-    def receive(*_: object) -> None:
-        heard.put(time.monotonic())
-        admin.client_kill_filter(_type="pubsub")
-
-    with closing(open_transport(private_redis.url)) as transport, closing(transport.listen(receive)) as listener:
-        listener.subscribe("{t}:n")
-        times = [heard.get(timeout=WAIT_S) for _ in range(7)]
-    assert times[-1] - times[0] >= sum(listener_module.BACKOFF_S.pause(failures) for failures in range(1, 6))
-
-
-def test_a_fault_of_the_receiver_does_not_end_hints(
-    private_redis: servers.OwnRedis, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is logged, and the next hint arrives."""
-    heard: queue.Queue[int] = queue.Queue()
-
-    def receive(_: str, version: int) -> None:
-        if version == LISTENING:
-            raise ValueError("a fault")
-        heard.put(version)
-
-    with closing(open_transport(private_redis.url)) as transport, closing(transport.listen(receive)) as listener:
-        listener.subscribe("{t}:n")
-        while transport.call(PUBLISH, KEYS, []) == 0:
-            pass
-        assert heard.get(timeout=WAIT_S) == 5
-    assert "could not be handed on" in caplog.text
-
-
-@pytest.fixture
-def many_open_files() -> Iterator[None]:
-    """More than select() can tell apart."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (4_096, hard))
-    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
-    yield
-    for descriptor in opened:
-        os.close(descriptor)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-@pytest.mark.usefixtures("many_open_files")
-def test_hints_reach_a_process_with_many_open_files(private_redis: servers.OwnRedis) -> None:
-    """Such as a web server."""
-    heard: queue.Queue[tuple[str, int]] = queue.Queue()
-    with (
-        closing(open_transport(private_redis.url)) as transport,
-        closing(transport.listen(lambda *hint: heard.put(hint))) as listener,
-    ):
-        listener.subscribe("{t}:n")
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
-        transport.call(PUBLISH, KEYS, [])
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", 5)
-
-
-def test_a_listener_survives_a_bug(
-    private_redis: servers.OwnRedis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is logged, and hints come again."""
-    faults = [ValueError("a bug")]
-    opens = listener_module._Session.open
-
-    def fail_once(session: listener_module._Session, *home: Any) -> None:
-        if faults:
-            raise faults.pop()
-        opens(session, *home)
-
-    monkeypatch.setattr(listener_module, "REFUSED_S", 0.05)
-    monkeypatch.setattr(listener_module._Session, "open", fail_once)
-    heard: queue.Queue[tuple[str, int]] = queue.Queue()
-    with (
-        closing(open_transport(private_redis.url)) as transport,
-        closing(transport.listen(lambda *hint: heard.put(hint))) as listener,
-    ):
-        listener.subscribe("{t}:n")
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
-    assert "Hints have failed" in caplog.text
-
-
-def test_garbage_on_a_channel_is_a_reason_to_ask(private_redis: servers.OwnRedis, admin: redis_py.Redis) -> None:
-    """However long it is. A number is not garbage, though nobody may know it yet."""
-    heard: queue.Queue[tuple[str, int]] = queue.Queue()
-    with (
-        closing(open_transport(private_redis.url)) as transport,
-        closing(transport.listen(lambda *hint: heard.put(hint))) as listener,
-    ):
-        listener.subscribe("{t}:n")
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
-        for garbage in ("9" * 5_000, "9" * 17, "", "x"):
-            admin.publish("{t}:n", garbage)
-            assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)
-        for number in (2**53 - 1, -99):
-            admin.publish("{t}:n", str(number))
-            assert heard.get(timeout=WAIT_S) == ("{t}:n", number)
-
-
-def test_a_listener_closes_promptly_whatever_the_server_does(private_redis: servers.OwnRedis) -> None:
-    """Frozen, or gone."""
-    with closing(open_transport(private_redis.url)) as transport:
-        heard: queue.Queue[tuple[str, int]] = queue.Queue()
-        listening = [transport.listen(lambda *hint: heard.put(hint)) for _ in range(2)]
-        for listener in listening:
-            listener.subscribe("{t}:n")
-            heard.get(timeout=WAIT_S)
-        fates: tuple[Callable[[servers.OwnRedis], None], ...] = (freeze, kill)
-        for listener, fate in zip(listening, fates, strict=True):
-            fate(private_redis)
-            started = time.monotonic()
-            listener.close()
-            assert time.monotonic() - started < 15
-            assert not listener._thread.is_alive()  # type: ignore[attr-defined]
