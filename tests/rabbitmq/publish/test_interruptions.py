@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from random import Random
 from typing import Any
 
 import pytest
 from pika import spec
 from tests.consumers import bodies_in, new_topic
-from tests.interruptions import WAIT_S, interrupted, wait_for_the_end_of
-from tests.rabbitmq.publish.test_publisher import connection_of, receive
+from tests.interruptions import WAIT_S, Interrupted, interrupted, wait_for_the_end_of
+from tests.rabbitmq.publish.publishing import connection_of, receive, stored
 
 from cobalance.errors import PublishFailed
-from cobalance.rabbitmq import Publisher
+from cobalance.rabbitmq import Publisher, Topic
 
 
 @contextmanager
@@ -167,3 +170,86 @@ def test_entering(amqp_url: str) -> None:
             moment += 2
         assert moment > 10
         assert len(bodies_in(amqp_url, topic.queue_names[0])) == moment // 2
+
+
+def interrupt(*_: object) -> None:
+    raise Interrupted
+
+
+def test_a_call_that_a_signal_interrupts_gives_its_place_back(amqp_url: str, topic: Topic) -> None:
+    """It waits for room in the window, and is not sent."""
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with Publisher(amqp_url, topic, window=1) as publisher:
+            receive(publisher, spec.Connection.Blocked("low on memory"))
+            publisher.publish("a", b"x", wait=False)
+            receive(publisher, spec.Connection.Blocked("low on memory"))  # by now it has its place
+
+            def interrupt_who_waits() -> None:
+                while not publisher._channel.window.line:
+                    pass
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+            threading.Thread(target=interrupt_who_waits, daemon=True).start()
+            with pytest.raises(Interrupted):
+                publisher.publish("a", b"interrupted")
+            receive(publisher, spec.Connection.Unblocked())
+            publisher.publish("a", b"y")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"x", b"y"]
+
+
+def test_a_call_that_fails_on_its_way_out_gives_its_place_back(
+    amqp_url: str, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has room in the window, and was not handed to the connection."""
+    with Publisher(amqp_url, topic, window=1) as publisher:
+        monkeypatch.setattr(publisher._channel._connection, "submit", interrupt)
+        with pytest.raises(Interrupted):
+            publisher.publish("a", b"interrupted")
+        monkeypatch.undo()
+        publisher.publish("a", b"y")
+    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"y"]
+
+
+def test_a_call_that_is_interrupted_as_it_wakes_the_connections_thread(
+    amqp_url: str, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next call wakes it."""
+    with Publisher(amqp_url, topic, window=1) as publisher:
+        publisher.publish("a", b"x")
+        monkeypatch.setattr(publisher._channel._connection._loop, "add_callback_threadsafe", interrupt)
+        with pytest.raises(Interrupted):
+            publisher.publish("a", b"interrupted")
+        monkeypatch.undo()
+        publisher.publish("a", b"y")
+    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"x", b"y"]
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
+def test_calls_that_are_interrupted_at_any_moment(amqp_url: str, topic: Topic) -> None:
+    """As time limits by SIGALRM do. Python drops one that strikes in a destructor, and says so."""
+    before, random, stops = signal.signal(signal.SIGALRM, interrupt), Random(1), 0
+    try:
+        with Publisher(amqp_url, topic, window=8) as publisher:
+            give_up_at = time.monotonic() + WAIT_S
+            while stops < 2_000 and time.monotonic() < give_up_at:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00002, 0.0003))
+                    publisher.publish("a", b"x", wait=random.random() < 0.5)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except Interrupted:
+                    stops += 1
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert publisher.flush()
+            publisher.publish("a", b"y")  # behind what is left in the line
+            unsettled = publisher._channel.window._unsettled
+            assert all(it.ended.wait(WAIT_S) for it in unsettled.copy()), "flush waits for none that was given up"
+            assert not unsettled
+            assert not publisher._channel.window._inside
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert stops

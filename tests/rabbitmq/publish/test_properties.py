@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.consumers import new_topic
-from tests.rabbitmq.publish.test_publisher import WAIT_S, broker, get, stored
+from tests.rabbitmq.publish.publishing import WAIT_S, broker, get, stored
 
 from cobalance.errors import UsageError
 from cobalance.rabbitmq import AsyncPublisher, Publisher, Topic

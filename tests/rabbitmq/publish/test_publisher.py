@@ -1,75 +1,21 @@
 """Publishing with confirms: nothing is lost silently, order is kept, and every failure states its outcome."""
 
-import asyncio
-import logging
-import signal
 import socket
-import sys
 import threading
-import time
-from collections import defaultdict
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from random import Random
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 import attrs
-import pika
 import pytest
 from pika import spec
-from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import UnroutableError
-from pika.frame import Method
 from tests.consumers import bodies_in
-from tests.interruptions import Interrupted, wait_for_the_end_of
+from tests.interruptions import wait_for_the_end_of
+from tests.rabbitmq.publish.publishing import WAIT_S, broker, connection_of, get, impatient, receive, stored
 
 from cobalance.errors import PublishFailed, TopicMismatch, TopicMissing, Unreachable, UsageError
 from cobalance.rabbitmq import AsyncPublisher, Publisher, Topic, create_topic, delete_topic, grow_topic
 from cobalance.rabbitmq.wire.connection import BrokerConnection
-
-WAIT_S = 60
-
-
-@contextmanager
-def broker(url: str) -> Iterator[BlockingChannel]:
-    """A plain pika channel."""
-    connection = pika.BlockingConnection(pika.URLParameters(url))
-    try:
-        yield connection.channel()
-    finally:
-        connection.close()
-
-
-def stored(url: str, topic: Topic) -> dict[int, list[bytes]]:
-    """The messages of each partition, in order."""
-    found: dict[int, list[bytes]] = defaultdict(list)
-    with broker(url) as channel:
-        for partition, name in enumerate(topic.queue_names):
-            while (message := get(channel, name))[0] is not None:
-                found[partition].append(message[2])
-    return found
-
-
-def get(channel: BlockingChannel, name: str) -> Any:
-    """A message as method, properties, body; all of them None if the queue is empty."""
-    return channel.basic_get(name, auto_ack=True)
-
-
-def connection_of(publisher: Publisher | AsyncPublisher) -> BrokerConnection:
-    """The internal connection, for injecting faults."""
-    return publisher._channel._connection
-
-
-def receive(publisher: Publisher | AsyncPublisher, method: Any) -> None:
-    """Has the publisher's connection receive a frame, as if from the broker, and waits until it is handled."""
-    handled = threading.Event()
-    frame = Method(0, method).marshal()
-    connection = connection_of(publisher)
-    connection.submit(lambda: connection._pika._on_data_available(frame))  # type: ignore[union-attr]
-    connection.submit(handled.set)
-    assert handled.wait(WAIT_S)
 
 
 def test_nothing_is_lost_and_order_is_kept(amqp_url: str, topic: Topic) -> None:
@@ -237,17 +183,6 @@ def test_a_lost_connection_is_unknown_for_some_and_made_again(amqp_url: str, top
     assert stored(amqp_url, topic)[topic.partition_of("a")][-1] == b"after"
 
 
-@contextmanager
-def impatient(publisher: Publisher | AsyncPublisher) -> Iterator[None]:
-    """Shortens the timeout of messages; connecting and closing take what time they need on a busy machine."""
-    patience_ms = publisher._timeout_ms
-    publisher._timeout_ms = publisher._channel._timeout_ms = 100
-    try:
-        yield
-    finally:
-        publisher._timeout_ms = publisher._channel._timeout_ms = patience_ms
-
-
 def test_an_unconfirmed_message_is_unknown(amqp_url: str, topic: Topic) -> None:
     """Without a confirm in time, the broker may still have it."""
     publisher = Publisher(amqp_url, topic)
@@ -397,189 +332,6 @@ def test_the_end_of_patience_while_the_io_thread_is_held_up(amqp_url: str, topic
         assert raised.value.outcome == "not_executed"
         go_on.set()
     assert not stored(amqp_url, topic)
-
-
-def test_a_future_that_its_owner_cancels(amqp_url: str, topic: Topic) -> None:
-    """The message cannot be recalled, and its place in the window is not lost."""
-    with Publisher(amqp_url, topic, window=2) as publisher:
-        receive(publisher, spec.Connection.Blocked("low on memory"))
-        futures = [publisher.publish("a", b"x", wait=False) for _ in range(2)]
-        assert not any(future.cancel() for future in futures)
-        receive(publisher, spec.Connection.Unblocked())
-        publisher.publish("a", b"y")
-        assert publisher.flush()
-    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"x", b"x", b"y"]
-
-
-def interrupt(*_: object) -> None:
-    raise Interrupted
-
-
-def test_a_call_that_a_signal_interrupts_gives_its_place_back(amqp_url: str, topic: Topic) -> None:
-    """It waits for room in the window, and is not sent."""
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    try:
-        with Publisher(amqp_url, topic, window=1) as publisher:
-            receive(publisher, spec.Connection.Blocked("low on memory"))
-            publisher.publish("a", b"x", wait=False)
-            receive(publisher, spec.Connection.Blocked("low on memory"))  # by now it has its place
-
-            def interrupt_who_waits() -> None:
-                while not publisher._channel.window.line:
-                    pass
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-
-            threading.Thread(target=interrupt_who_waits, daemon=True).start()
-            with pytest.raises(Interrupted):
-                publisher.publish("a", b"interrupted")
-            receive(publisher, spec.Connection.Unblocked())
-            publisher.publish("a", b"y")
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"x", b"y"]
-
-
-def test_a_call_that_fails_on_its_way_out_gives_its_place_back(
-    amqp_url: str, topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has room in the window, and was not handed to the connection."""
-    with Publisher(amqp_url, topic, window=1) as publisher:
-        monkeypatch.setattr(publisher._channel._connection, "submit", interrupt)
-        with pytest.raises(Interrupted):
-            publisher.publish("a", b"interrupted")
-        monkeypatch.undo()
-        publisher.publish("a", b"y")
-    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"y"]
-
-
-def test_a_call_that_is_interrupted_as_it_wakes_the_connections_thread(
-    amqp_url: str, topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next call wakes it."""
-    with Publisher(amqp_url, topic, window=1) as publisher:
-        publisher.publish("a", b"x")
-        monkeypatch.setattr(publisher._channel._connection._loop, "add_callback_threadsafe", interrupt)
-        with pytest.raises(Interrupted):
-            publisher.publish("a", b"interrupted")
-        monkeypatch.undo()
-        publisher.publish("a", b"y")
-    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"x", b"y"]
-
-
-@pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
-def test_calls_that_are_interrupted_at_any_moment(amqp_url: str, topic: Topic) -> None:
-    """As time limits by SIGALRM do. Python drops one that strikes in a destructor, and says so."""
-    before, random, stops = signal.signal(signal.SIGALRM, interrupt), Random(1), 0
-    try:
-        with Publisher(amqp_url, topic, window=8) as publisher:
-            give_up_at = time.monotonic() + WAIT_S
-            while stops < 2_000 and time.monotonic() < give_up_at:
-                try:
-                    signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00002, 0.0003))
-                    publisher.publish("a", b"x", wait=random.random() < 0.5)
-                    signal.setitimer(signal.ITIMER_REAL, 0)
-                except Interrupted:
-                    stops += 1
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            assert publisher.flush()
-            publisher.publish("a", b"y")  # behind what is left in the line
-            unsettled = publisher._channel.window._unsettled
-            assert all(it.ended.wait(WAIT_S) for it in unsettled.copy()), "flush waits for none that was given up"
-            assert not unsettled
-            assert not publisher._channel.window._inside
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert stops
-
-
-def test_a_callback_that_ends_its_thread(amqp_url: str, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
-    """Not the publisher's: it is logged, others hear of it, and publishing goes on."""
-    told = threading.Event()
-    with Publisher(amqp_url, topic, window=2) as publisher, caplog.at_level(logging.ERROR, "cobalance.rabbitmq"):
-        receive(publisher, spec.Connection.Blocked("low on memory"))
-        future, behind = (publisher.publish("a", b"x", wait=False) for _ in range(2))
-        future.add_done_callback(lambda _: sys.exit("by mistake"))
-        future.add_done_callback(lambda _: behind.add_done_callback(lambda _: sys.exit("again")))
-        future.add_done_callback(lambda _: told.set())
-        receive(publisher, spec.Connection.Unblocked())
-        publisher.publish("a", b"y")
-        assert told.wait(WAIT_S)
-    assert "SystemExit: by mistake" in caplog.text
-    assert "SystemExit: again" in caplog.text
-    with pytest.raises(SystemExit):  # on its own thread it ends what it means to
-        future.add_done_callback(lambda _: sys.exit("on purpose"))
-
-
-def test_callbacks_publish_while_the_window_is_full(amqp_url: str, topic: Topic) -> None:
-    """They do not wait for room, which only their own thread can make, and each other's order holds."""
-    told: list[Exception | None] = []
-
-    def publish_on(_: Future[int]) -> None:
-        try:
-            for body in (b"c", b"d"):
-                publisher.publish("a", body, wait=False)
-            told.append(None)
-        except Exception as error:  # noqa: BLE001 -- concurrent.futures would only log it
-            told.append(error)
-
-    with Publisher(amqp_url, topic, window=2) as publisher:
-        receive(publisher, spec.Connection.Blocked("low on memory"))
-        for body in (b"a", b"b"):
-            publisher.publish("a", body, wait=False).add_done_callback(publish_on)
-        receive(publisher, spec.Connection.Unblocked())
-        assert publisher.flush()
-        assert publisher.flush()  # what the callbacks have published
-    assert told == [None] * 2
-    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"a", b"b", *[b"c", b"d"] * 2]
-
-
-def test_callbacks_cannot_wait(amqp_url: str, topic: Topic) -> None:
-    """Nor for another connection: they would wait for the thread that they hold up."""
-    refused: dict[str, Exception] = {}
-
-    def try_all(_: Future[int]) -> None:
-        for call in (lambda: publisher.publish("a", b"y"), publisher.flush, publisher.close, publisher.__enter__):
-            try:
-                call()
-            except UsageError as error:
-                refused[str(error).split(" ")[0]] = error
-
-    def publish_on(_: Future[int]) -> None:
-        try:
-            publisher.publish("a", b"y", wait=False)
-        except Unreachable as error:
-            refused["lost"] = error
-
-    with Publisher(amqp_url, topic, unseen_failures="log") as publisher:
-        receive(publisher, spec.Connection.Blocked("low on memory"))
-        future = publisher.publish("a", b"x", wait=False)
-        future.add_done_callback(try_all)
-        receive(publisher, spec.Connection.Unblocked())
-        publisher.publish("a", b"z")  # goes on
-        assert refused.keys() == {"publish", "flush", "close", "with"}
-        assert "wait=False" in str(refused["publish"])
-        receive(publisher, spec.Connection.Blocked("low on memory"))
-        publisher.publish("a", b"lost", wait=False).add_done_callback(publish_on)
-        connection_of(publisher).close()
-        assert refused["lost"].outcome == "not_executed"  # type: ignore[attr-defined]
-        publisher.publish("a", b"again")
-    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"x", b"z", b"again"]
-
-
-def test_waiting_for_a_future_in_a_task_and_giving_up(amqp_url: str, topic: Topic) -> None:
-    """`asyncio` cancels a future that its task stops waiting for."""
-
-    async def main(publisher: Publisher) -> None:
-        for _ in range(4):
-            future = asyncio.wrap_future(publisher.publish("a", b"x", wait=False))
-            future.cancel()
-        await asyncio.wrap_future(publisher.publish("a", b"y", wait=False))
-
-    with Publisher(amqp_url, topic, window=2) as publisher:
-        asyncio.run(main(publisher))
-    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"x"] * 4 + [b"y"]
 
 
 def test_no_broker(closed_port_url: str) -> None:
