@@ -9,6 +9,7 @@ PARTITION = "tests/rabbitmq/partition/"
 CONSUME = "tests/rabbitmq/consume/"
 PUBLISH = "tests/rabbitmq/publish/"
 ON_SERVER = PARTITION + "test_partition.py::"
+RETURNED = PARTITION + "test_returned.py::"
 
 KEYS: tuple[Mutant, ...] = (
     partition(
@@ -314,7 +315,7 @@ ADAPTER: tuple[Mutant, ...] = (
         "        if self._returned.may_lack_some:\n",
         "        if self._returned.may_lack_some and self._forced:\n",
         "A quorum queue whose prefetch was larger before is handed over out of order.",
-        ON_SERVER + "test_a_smaller_prefetch_than_before_keeps_the_order",
+        RETURNED + "test_a_smaller_prefetch_than_before_keeps_the_order",
     ),
     partition(
         "replaced-and-still-taking",
@@ -322,7 +323,7 @@ ADAPTER: tuple[Mutant, ...] = (
         "        if self._returned is None or self._unapplied is None or self._forced:\n",
         "        if self._returned is None or self._unapplied is None:\n",
         "A holder that was replaced takes messages past its waiting successor.",
-        ON_SERVER + "test_a_holder_that_was_replaced_takes_nothing_past_its_waiting_successor",
+        RETURNED + "test_a_holder_that_was_replaced_takes_nothing_past_its_waiting_successor",
     ),
     partition(
         "held-back-acks-are-dropped",
@@ -338,7 +339,7 @@ ADAPTER: tuple[Mutant, ...] = (
         "        self._has_all = self._has_all or not redelivered\n",
         "        self._has_all = True\n",
         "After the first message a quorum queue is taken to have got nothing back.",
-        ON_SERVER + "test_a_smaller_prefetch_than_before_keeps_the_order",
+        RETURNED + "test_a_smaller_prefetch_than_before_keeps_the_order",
     ),
     partition(
         "silence-means-nothing",
@@ -346,7 +347,7 @@ ADAPTER: tuple[Mutant, ...] = (
         "        is_known = waiting or frame.method.consumer_count  # its leader: a silent one counts not even us\n",
         "        is_known = True\n",
         "A leader that is silent for a moment is taken to have got nothing back.",
-        ON_SERVER + "test_a_leader_that_is_silent_for_a_moment_does_not_say_that_nothing_came_back",
+        RETURNED + "test_a_leader_that_is_silent_for_a_moment_does_not_say_that_nothing_came_back",
     ),
 )
 
