@@ -372,3 +372,22 @@ class Member:
     def watch(self) -> None:
         """Records the hints it gets."""
         self.group.backend.watch(hint_channel("g", self.id))
+
+
+def working_group(group: Group, count: int = 6) -> tuple[Member, Member]:
+    """Two members with everything assigned and an offset committed each."""
+    a, b = group.joined("ab")
+    group.set_resources(a, names(count))
+    group.drain()
+    for member in (a, b):
+        for name in member.holds:
+            member.commit(name, 10)
+            member.holds[name].committed = 10
+    return a, b
+
+
+def moved(group: Group, member: Member, again: str) -> Member:
+    """The server changed, and one member is back already."""
+    group.backend.identity += "'"
+    assert member.heartbeat().status == "REJOIN"
+    return member.rejoin(again)

@@ -8,7 +8,7 @@ STICKY = "tests/coordinator/test_sticky.py::test_"
 QUOTAS = "tests/coordinator/test_quotas.py::test_"
 SUBSCRIPTIONS = "tests/coordinator/test_subscriptions.py::test_"
 LARGE = "tests/coordinator/test_large_groups.py::test_"
-RECOVERY = "tests/coordinator/test_recovery.py::test_"
+CLAIMS = "tests/coordinator/test_claims.py::test_"
 PROPERTIES = "tests/coordinator/test_assignment_properties.py::test_every_history_ends_even_with_the_fewest_moves"
 ENGINES = ("luajit21", "redis")
 
@@ -151,7 +151,7 @@ ROWS = (
     ),
     row(
         36, "testEnsurePartitionsAssignedToHighestGeneration", "each resource with its highest token, three each, nothing rightful moves",
-        *rightful("each to its highest token"), RECOVERY + "the_highest_token_wins_and_brings_its_offset",
+        *rightful("each to its highest token"), CLAIMS + "the_highest_token_wins_and_brings_its_offset",
     ),
     row(
         37, "testNoReassignmentOnCurrentMembers", "a newcomer has what nobody owns, and nothing that is owned moves",
