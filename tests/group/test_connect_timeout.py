@@ -1,6 +1,4 @@
-"""Programs that start before their servers: pika's with a group, and the commands. ``test_start_stop`` covers entering
-a group.
-"""
+"""Programs that start before their servers: pika's with a group, and the commands."""
 
 from __future__ import annotations
 
