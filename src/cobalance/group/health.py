@@ -53,7 +53,7 @@ def health_of(member: Membership, session_timeout_ms: int) -> Health:
     if member.is_copy:
         why = ("this process is a fork of the member's",)
         return Health(group=member.name, state="left", live=False, ready=False, reasons=why)
-    state, runs = _state(member), member.is_open and member.engine.runs
+    state, runs = _state(member), member.is_open and member.engine.runs and not member.engine.is_over
     silent_ms = member.engine.silent_ms if runs else 0  # the engine has done nothing, while it should
     reasons = _reasons(member, state)
     is_silent = silent_ms > max(2 * session_timeout_ms, LEAST_SILENCE_MS)
