@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from threading import Event
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -21,6 +23,7 @@ from cobalance import servers
 from cobalance.coordinator.client import ResourceRow
 from cobalance.errors import AuthenticationRefused, CobalanceError, TopicMissing, Unreachable, UsageError
 from cobalance.rabbitmq import BoundQueues, Delivery, MatchingQueues, list_topics
+from cobalance.rabbitmq.topics import management
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.topics.management import (
     bound_queues,
@@ -494,6 +497,47 @@ def test_json_of_another_shape_is_no_answer_of_the_management_api(answer: bytes,
     """The error says what answered, and where. A KeyError in a task of the group ended one member after the other."""
     with gateway(answer=answer) as (_, url), pytest.raises(Unreachable, match=r"127\.0\.0\.1:\d+ .*management_url"):
         ASKED[asked]("amqp://127.0.0.1", url)
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@contextmanager
+def trickling(beginning: bytes, more: bytes = b" ", pause_s: float = 0.05) -> Iterator[str]:
+    """The URL of a management API that goes on with its answer for ever."""
+    over = Event()
+
+    class Trickle(BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65_536)
+            with suppress(OSError):
+                self.request.sendall(beginning)
+                while not over.wait(pause_s):
+                    self.request.sendall(more)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Trickle) as server, ThreadPoolExecutor(1) as pool:
+        pool.submit(server.serve_forever)
+        try:
+            yield f"http://guest:guest@127.0.0.1:{server.server_address[1]}"
+        finally:
+            over.set()
+            server.shutdown()
+
+
+@pytest.mark.parametrize("beginning", [b"", OK + b"X: ", OK + b"Content-Length: 10000\r\n\r\n", OK + b"\r\n"])
+def test_an_answer_that_trickles_is_given_up(beginning: bytes) -> None:
+    """The timeout is for all of it, instead of for each byte."""
+    with ThreadPoolExecutor(1) as pool, trickling(beginning) as url:
+        asked = pool.submit(message_counts, "amqp://127.0.0.1", url, timeout_ms=300)
+        with pytest.raises(Unreachable, match=r"cannot be reached \(TimeoutError\)"):
+            asked.result(20)
+
+
+def test_an_answer_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would fill the memory."""
+    monkeypatch.setattr(management, "MOST_BYTES", 100_000)
+    with trickling(OK + b"\r\n", b" " * 10_000, 0) as url, pytest.raises(Unreachable, match="more than 100,000 bytes"):
+        message_counts("amqp://127.0.0.1", url, timeout_ms=20_000)
 
 
 @pytest.mark.parametrize("answer", [b'{"status": "maintenance"}', b"[]", b"null"])

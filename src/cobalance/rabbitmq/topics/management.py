@@ -2,12 +2,15 @@
 
 import base64
 import http.client
+import io
 import re
+import socket
 import ssl
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 import attrs
@@ -26,6 +29,9 @@ T = TypeVar("T")
 
 PAGE = 500
 """Queues per request."""
+
+MOST_BYTES = 64 * 2**20
+"""How long an answer may be: a hundred thousand bindings or connections are shorter."""
 
 
 @attrs.frozen
@@ -226,22 +232,84 @@ def _beside(amqp: SplitResult, api: SplitResult) -> tuple[SplitResult, SplitResu
 
 
 def _call(request: _Request, amqp: SplitResult, api: SplitResult, timeout_ms: int) -> tuple[str, int, bytes]:
-    """Returns the address, the status (0 if there was no answer) and the body."""
+    """Returns the address, the status (0 if there was no answer in time) and the body."""
     host, port = api.hostname or amqp.hostname or "localhost", api.port or DEFAULT_PORTS[api.scheme or "http"]
     giver = api if api.username else amqp
     user, password = unquote(giver.username or "guest"), unquote(giver.password or "guest")
     token = base64.b64encode(f"{user}:{password}".encode()).decode()
-    connection = _connection(api, host, port, timeout_ms)
+    context, connection = _tls(api), http.client.HTTPConnection(host, port)
+    until = time.monotonic() + timeout_ms / 1000
     try:
+        connection.sock = cast("socket.socket", _Timed(_connected(host, port, context, until), until))
         headers = {"Authorization": f"Basic {token}", **request.headers}
         connection.request(request.method, api.path.rstrip("/") + request.path, headers=headers)
         response = connection.getresponse()
-        status, body = response.status, response.read()
+        status, body = response.status, response.read(MOST_BYTES + 1)
     except (OSError, http.client.HTTPException) as error:
         status, body = 0, type(error).__name__.encode()
     finally:
         connection.close()
+    if len(body) > MOST_BYTES:
+        raise _unusable(f"{host}:{port}", f"answers with more than {MOST_BYTES:,} bytes")
     return f"{host}:{port}", status, body
+
+
+class _Timed:
+    """A socket with one deadline for everything: the timeout of a socket begins again with each byte that comes."""
+
+    def __init__(self, sock: socket.socket, until: float) -> None:
+        self._sock, self._until = sock, until
+        self.close = sock.close
+
+    def sendall(self, data: bytes) -> None:
+        self._sock.settimeout(_left_s(self._until))
+        self._sock.sendall(data)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        del mode
+        return io.BufferedReader(_Incoming(self._sock, self._until))
+
+
+class _Incoming(io.RawIOBase):
+    """What such a socket is sent."""
+
+    def __init__(self, sock: socket.socket, until: float) -> None:
+        self._sock, self._until, self._file = sock, until, sock.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._sock.settimeout(_left_s(self._until))
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _left_s(until: float) -> float:
+    left_s = until - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    return left_s
+
+
+def _connected(host: str, port: int, context: ssl.SSLContext | None, until: float) -> socket.socket:
+    """Tries each address of the host: none that is silent takes the time of the others."""
+    failure = OSError()
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for untried, (family, kind, protocol, _, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(_left_s(until) / untried)
+            sock.connect(address)
+            sock.settimeout(_left_s(until))
+            return context.wrap_socket(sock, server_hostname=host) if context else sock
+        except OSError as error:
+            sock.close()
+            failure = error
+    raise failure
 
 
 def _split(url: str) -> SplitResult:
@@ -257,16 +325,14 @@ def _split(url: str) -> SplitResult:
     )
 
 
-def _connection(api: SplitResult, host: str, port: int, timeout_ms: int) -> http.client.HTTPConnection:
+def _tls(api: SplitResult) -> ssl.SSLContext | None:
     if api.scheme != "https":
-        return http.client.HTTPConnection(host, port, timeout=timeout_ms / 1000)
+        return None
     authority = dict(parse_qsl(api.query)).get("cacertfile")
     try:
-        context = ssl.create_default_context(cafile=authority)
+        return ssl.create_default_context(cafile=authority)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-    else:
-        return http.client.HTTPSConnection(host, port, timeout=timeout_ms / 1000, context=context)
     raise UsageError(f"The file cacertfile={authority} of the management URL cannot be used ({reason}).")
 
 
