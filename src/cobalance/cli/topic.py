@@ -118,7 +118,8 @@ def prune(
 ) -> None:
     """Delete the remains of a topic's earlier layouts: old queues without messages and consumers.
 
-    With --management-url, a queue is also kept if a program without a consumer still holds messages of it.
+    If programs without a consumer may hold messages of classic queues, give --management-url: then such a queue is kept.
+    Without, RabbitMQ tells only of those that hold messages of quorum queues.
     """
     pruned = prune_topic(amqp_url, name, management_url=management_url)
     rows = [{"queue": queue, "result": "deleted" if gone else "still in use"} for queue, gone in pruned.items()]

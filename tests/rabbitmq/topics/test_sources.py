@@ -5,17 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import BaseRequestHandler, ThreadingTCPServer
-from threading import Event
 from typing import Any
-from urllib.request import Request, urlopen
 
 import anyio
 import pytest
 import redis as redis_py
 from tests.consumers import Place, Seen, bodies_in, channel, handler_of, note_looks, place, until
+from tests.faults.management_api import OK, gateway, trickling
 from tests.faults.proxy import proxy_to
 from tests.names import unique
 
@@ -433,40 +429,6 @@ def test_what_the_management_api_says(here: Place, hashing_rabbitmq: servers.Own
         it.exchange_delete(exchange)
 
 
-class Gateway(BaseHTTPRequestHandler):
-    """Answers in place of the management API, or asks it."""
-
-    behind, answer = "", b""
-
-    def do_GET(self) -> None:
-        body = self.answer or self.ask()
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_DELETE = do_GET  # noqa: N815 -- the name that is called
-
-    def ask(self) -> bytes:
-        headers = {"Authorization": self.headers["Authorization"]}
-        with urlopen(Request(f"{self.behind}{self.path}", headers=headers)) as found:  # noqa: S310 -- it is a test's
-            return bytes(found.read())
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- its name
-        """Does not log."""
-
-
-@contextmanager
-def gateway(behind: str = "", answer: bytes = b"") -> Iterator[tuple[type[Gateway], str]]:
-    """A gateway before the management API, which a test may change, and its URL."""
-    kind = type("OneGateway", (Gateway,), {"behind": behind, "answer": answer})
-    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server, ThreadPoolExecutor(1) as pool:
-        pool.submit(server.serve_forever)
-        try:
-            yield kind, f"http://guest:guest@127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-
-
 @pytest.mark.parametrize("page", [b"<html>back soon</html>", b"\xff", b"[" * 100_000])
 def test_a_page_is_no_answer_of_the_management_api(page: bytes) -> None:
     """For example from a proxy: the API counts as unreachable, and no membership ends."""
@@ -497,31 +459,6 @@ def test_json_of_another_shape_is_no_answer_of_the_management_api(answer: bytes,
     """The error says what answered, and where. A KeyError in a task of the group ended one member after the other."""
     with gateway(answer=answer) as (_, url), pytest.raises(Unreachable, match=r"127\.0\.0\.1:\d+ .*management_url"):
         ASKED[asked]("amqp://127.0.0.1", url)
-
-
-OK = b"HTTP/1.1 200 OK\r\n"
-
-
-@contextmanager
-def trickling(beginning: bytes, more: bytes = b" ", pause_s: float = 0.05) -> Iterator[str]:
-    """The URL of a management API that goes on with its answer for ever."""
-    over = Event()
-
-    class Trickle(BaseRequestHandler):
-        def handle(self) -> None:
-            self.request.recv(65_536)
-            with suppress(OSError):
-                self.request.sendall(beginning)
-                while not over.wait(pause_s):
-                    self.request.sendall(more)
-
-    with ThreadingTCPServer(("127.0.0.1", 0), Trickle) as server, ThreadPoolExecutor(1) as pool:
-        pool.submit(server.serve_forever)
-        try:
-            yield f"http://guest:guest@127.0.0.1:{server.server_address[1]}"
-        finally:
-            over.set()
-            server.shutdown()
 
 
 @pytest.mark.parametrize("beginning", [b"", OK + b"X: ", OK + b"Content-Length: 10000\r\n\r\n", OK + b"\r\n"])

@@ -1,6 +1,6 @@
 """Deletes a topic with everything that belongs to it.
 
-Unless it is forced, no message is deleted that RabbitMQ has confirmed: the topic is *checked*, then *closed*, which no
+Unless it is forced, no message is deleted that RabbitMQ has confirmed, and tells of: the topic is *checked*, then *closed*, which no
 message gets past, and each queue is asked *again* before it is deleted. A message that came in between keeps its queue,
 and the topic stays closed: a publisher fails, which loses nothing, while a queue set could take a message alone.
 """
@@ -27,6 +27,9 @@ def delete_topic(url: str, name: str, *, force: bool = False) -> None:
 
     An interrupted deletion continues when it is requested again: whatever finds the rest goes after it. That is the
     marker of the first layout, or the exchange, if that layout was never opened, or what marks a queue set as one.
+
+    RabbitMQ does not tell of messages of a classic queue that a program without a consumer holds, which are deleted: stop
+    such programs first.
 
     Raises:
         TopicInUse: there are messages or consumers, and `force` is not set; none of them was deleted. Or another

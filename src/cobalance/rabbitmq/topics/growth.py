@@ -36,6 +36,7 @@ once every publisher has published in the new layout. RabbitMQ puts a message th
 consumer group consumes the topic.
 """
 
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 
@@ -47,6 +48,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from cobalance.errors import (
     CobalanceError,
     PermissionMissing,
+    QueueMissing,
     TopicMismatch,
     Unreachable,
     UsageError,
@@ -55,9 +57,9 @@ from cobalance.errors import (
 )
 from cobalance.limits import check_kind
 from cobalance.rabbitmq.model.topic import Topic
-from cobalance.rabbitmq.topics.admin import DIRECT, Admin, connected, growth
+from cobalance.rabbitmq.topics.admin import DIRECT, LOCK_SUFFIX, Admin, connected, growth
 from cobalance.rabbitmq.topics.broker import newest_layout, open_layout, read
-from cobalance.rabbitmq.topics.management import bindings_of, unacknowledged_counts
+from cobalance.rabbitmq.topics.management import bindings_of, exact_counts
 from cobalance.rabbitmq.topics.own_queues import own_numbers
 from cobalance.rabbitmq.topics.queue_sets import refuse_sets
 from cobalance.rabbitmq.topics.queue_state import QueueState
@@ -246,24 +248,72 @@ def prune_topic(url: str, name: str, *, management_url: str | None = None) -> di
     """Deletes the queues of old layouts that have neither messages nor consumers; returns queue → whether it is gone.
 
     Call it once the new layout is consumed. A queue is in use as well if a program holds messages of it that has
-    cancelled its consumer, or never had one; only the management API knows of those, so give its URL if there are such
-    programs. Members have a consumer for as long as they hold messages.
+    cancelled its consumer, or never had one (``basic_get``). RabbitMQ counts such a program as a consumer of a quorum
+    queue, but not of a classic one: if there may be any, give the management API's URL. Then a classic queue is deleted
+    only if it counts no messages when it is asked, held ones included. Whether the API asks it, instead of
+    giving statistics that are some seconds old, is tried with a queue of our own; that takes the permission to write on
+    amq.default. Members have a consumer for as long as they hold messages.
 
     Each layout is taken down from its end, and only to the first queue that is in use: queues are found by counting,
     and a gap must not hide one with messages.
+
+    Raises:
+        Unreachable: RabbitMQ cannot be asked, or does not say what a queue holds. That one and those before it are kept.
     """
-    held = {} if management_url is None else unacknowledged_counts(url, management_url)
     with connected(url) as admin, admin.changing(Topic(name, 1).name):
         old = [Topic(name, 1, layout=layout) for layout in range(1, newest_layout(admin, name))]
-        return {queue: gone for it in old for queue, gone in _take_down(admin, it, held)}
+        counts = None if management_url is None or not old else _exact_counts(admin, url, management_url, name)
+        return {queue: gone for it in old for queue, gone in _take_down(admin, it, counts)}
 
 
-def _take_down(admin: Admin, layout: Topic, held: Mapping[str, int]) -> Iterator[tuple[str, bool]]:
+Counts = Mapping[str, int | None]
+
+
+def _exact_counts(admin: Admin, url: str, management_url: str, name: str) -> Counts:
+    """Raises Unreachable if they are statistics, which would not know yet what we have just taken from a queue of our own."""
+    probe = f"{name}.probe{LOCK_SUFFIX}"
+    with admin.channel(probe) as channel:
+        channel.confirm_delivery()
+        channel.queue_declare(probe, exclusive=True, arguments={"x-queue-type": "classic"})
+        channel.basic_publish("", probe, b"")
+        channel.basic_get(probe)
+        counts = exact_counts(
+            url, management_url, rf"^{re.escape(name)}(\.v[0-9]+-[0-9]+|-[0-9]+|\.probe{re.escape(LOCK_SUFFIX)})$"
+        )
+        channel.queue_delete(probe)
+    if counts.get(probe) != 1:
+        raise _uncounted(probe)
+    return counts
+
+
+def _take_down(admin: Admin, layout: Topic, counts: Counts | None) -> Iterator[tuple[str, bool]]:
     gone = True
     for number in reversed(own_numbers(admin, layout)):
         queue = layout.queue_name(number)
-        gone = gone and not held.get(queue) and admin.delete_unused(queue)
+        gone = gone and _delete_unused(admin, queue, counts)
         yield queue, gone
+
+
+def _delete_unused(admin: Admin, queue: str, counts: Counts | None) -> bool:
+    """What once has no messages never has any again, as nothing is published to it: so it may have been counted earlier."""
+    try:
+        kind = admin.kind(queue)
+    except QueueMissing:
+        return True
+    if counts is not None and kind != "quorum":
+        messages = counts.get(queue)
+        if messages is None:
+            raise _uncounted(queue)
+        if messages:
+            return False
+    return admin.delete_unused(queue, kind)
+
+
+def _uncounted(queue: str) -> Unreachable:
+    return Unreachable(
+        f"RabbitMQ's management API does not say how many messages queue {queue!r} has at this moment, so a program without a consumer may "
+        "hold some. It was not deleted. Try again; or, if there are no such programs, do without the management API."
+    )
 
 
 @attrs.frozen

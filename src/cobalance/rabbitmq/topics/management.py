@@ -107,19 +107,32 @@ def message_counts(amqp_url: str, management_url: str | None = None, *, timeout_
     return {name: 1 if count is None else count for name, count in counts.items()}
 
 
-def _counts(amqp_url: str, management_url: str | None, column: str, timeout_ms: int) -> dict[str, int | None]:
-    """Queue → what it has in this column; None where not counted yet. The locks of topics are left out."""
+def exact_counts(
+    amqp_url: str, management_url: str | None, pattern: str, *, timeout_ms: int = 10_000
+) -> dict[str, int | None]:
+    """Queue → number of messages, unacknowledged ones included; None where RabbitMQ does not say. Of those whose names match.
+
+    Each classic queue counts them when it is asked, in place of the statistics; what is said of the others is some seconds old.
+    """
+    only = f"&disable_stats=true&enable_queue_totals=true&use_regex=true&name={quote(pattern, safe='')}"
+    return _counts(amqp_url, management_url, "messages", timeout_ms, only, with_locks=True)
+
+
+def _counts(
+    amqp_url: str, management_url: str | None, column: str, timeout_ms: int, only: str = "", *, with_locks: bool = False
+) -> dict[str, int | None]:
+    """Queue → what it has in this column; None where not counted yet. The locks of topics are left out, unless asked for."""
 
     def read(found: Any) -> tuple[dict[str, int | None], int]:
         rows = {_of(str, it["name"]): it for it in _rows(_of(dict, found)["items"])}
-        counted = {name: it.get(column) for name, it in rows.items() if not _is_lock(name, it)}
+        counted = {name: it.get(column) for name, it in rows.items() if with_locks or not _is_lock(name, it)}
         numbers = {name: None if it is None else _of(int, it) for name, it in counted.items()}
         return numbers, _of(int, found["page_count"])
 
     counts: dict[str, int | None] = {}
     page, pages = 1, 1
     while page <= pages:
-        query = f"?page={page}&page_size={PAGE}&columns=name,exclusive,{column}"
+        query = f"?page={page}&page_size={PAGE}&columns=name,exclusive,{column}{only}"
         rows, pages = _get(amqp_url, management_url, f"/api/queues/{_vhost(amqp_url)}{query}", timeout_ms, read)
         counts |= rows
         page += 1
