@@ -19,7 +19,7 @@ from cobalance import servers
 from cobalance.coordinator.client import ResourceRow
 from cobalance.errors import AuthenticationRefused, CobalanceError, TopicMissing, Unreachable, UsageError
 from cobalance.rabbitmq import BoundQueues, Delivery, MatchingQueues, list_topics
-from cobalance.rabbitmq.topics import management
+from cobalance.rabbitmq.topics import management, sources
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.topics.management import (
     bound_queues,
@@ -380,16 +380,50 @@ def test_a_topics_lock_is_nobodys_to_consume(hashing_rabbitmq: servers.OwnRabbit
         it.queue_delete(f"{other}.changing")
 
 
+def row(name: str) -> ResourceRow:
+    """One that is held."""
+    return ResourceRow(name, "held", "m", 1, 0, 0, "2", False, "-", None)
+
+
+def test_a_queue_that_is_on_no_page_is_still_there(here: Place) -> None:
+    """Pages go by rank: a queue moves to one that was read already when others are deleted. RabbitMQ knows of it."""
+    prefix = unique("page")
+    first, second = f"{prefix}-1", f"{prefix}-2"
+    page = b'{"items": [{"name": "%s", "exclusive": false, "messages": 0}], "page_count": 1}' % first.encode()
+    held_now = {name: row(name) for name in (first, second)}
+    with channel(here.amqp_url) as it, gateway(answer=page) as (_, url):
+        for name in (first, second):
+            it.queue_declare(name)
+        source = ManagedSource(MatchingQueues(f"{prefix}-."), here.amqp_url, url)
+        assert [source.look(held_now).resources for _ in range(3)] == [(first, second)] * 3
+        it.queue_delete(second)
+        assert [source.look(held_now).resources for _ in range(2)] == [(first, second), (first,)]
+        it.queue_delete(first)
+
+
+def test_what_cannot_be_asked_in_time_stays(
+    here: Place, hashing_rabbitmq: servers.OwnRabbitMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look ends, however many queues are missing and however long each takes; others are let go by later looks."""
+    prefix = unique("late")
+    first, second = f"{prefix}-1", f"{prefix}-2"
+    held_now = {name: row(name) for name in (first, second)}
+    source = ManagedSource(MatchingQueues(f"{prefix}-."), here.amqp_url, hashing_rabbitmq.management_url)
+    with channel(here.amqp_url) as it:
+        it.queue_declare(first)
+        with monkeypatch.context() as patched:
+            patched.setattr(sources, "ASK_S", 0, raising=False)
+            assert [source.look(held_now).resources for _ in range(3)] == [(first, second)] * 3
+        assert [source.look(held_now).resources for _ in range(2)] == [(first, second), (first,)]
+        it.queue_delete(first)
+
+
 @pytest.mark.thorough
 def test_what_was_given_back_brings_its_queue_back(here: Place, hashing_rabbitmq: servers.OwnRabbitMQ) -> None:
     """Its last holder ran out of time: an unbound queue with messages is kept until it is deleted."""
     exchange = unique("back")
     first, second = f"{exchange}.a", f"{exchange}.b"
     source = ManagedSource(BoundQueues(exchange), here.amqp_url, hashing_rabbitmq.management_url)
-
-    def row(name: str) -> ResourceRow:
-        return ResourceRow(name, "held", "m", 1, 0, 0, "2", False, "-", None)
-
     with channel(here.amqp_url) as it:
         it.exchange_declare(exchange)
         for name in (first, second):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from cobalance.coordinator.client import ResourceRow
 
 log = logging.getLogger("cobalance.rabbitmq")
+
+ASK_S = 10.0
+"""How long a look goes on asking about queues, and how long it then waits for the last answer."""
 
 OURS = re.compile(r"last-will .*|last-wills\..*|lock\.(.* .*|[0-9a-f]{64})")
 """The queues that members have for themselves: `consume/last_will.py` and `wire/lock_queue.py`."""
@@ -70,8 +74,9 @@ class ManagedSource:
     """Finds queues through the management API.
 
     A missing queue may be back a moment later, so it must be missing twice to be removed; and one that has messages is
-    consumed until it is empty. The API's counts lag, so RabbitMQ itself is asked before a queue is let go, and again
-    afterwards: its holder may have returned some messages.
+    consumed until it is empty. The API's counts lag, and a queue is on none of its pages if others before it are deleted
+    meanwhile; so RabbitMQ itself is asked before a queue is let go, and again afterwards: its holder may have returned
+    some messages.
     """
 
     def __init__(self, wanted: BoundQueues | MatchingQueues, amqp_url: str, management_url: str | None) -> None:
@@ -89,7 +94,8 @@ class ManagedSource:
     def look(self, listed: Mapping[str, ResourceRow]) -> Look:
         """What to consume now, given the group's resources. Blocks; raises as :meth:`find`."""
         counts = self._counts()
-        found = self._nameable(self._wanted.among(counts, self._amqp_url, self._management_url))
+        wanted = self._nameable(self._wanted.among({*counts, *listed}, self._amqp_url, self._management_url))
+        found = wanted & counts.keys()
         was_empty, self._is_empty = self._is_empty, not found
         if not found:
             if not was_empty:
@@ -98,18 +104,23 @@ class ManagedSource:
         gone = {name for name, row in listed.items() if name not in found and not row.removing}
         uncounted = {name for name in gone if not counts.get(name, 0)}
         ready = self._ready(uncounted | self._let_go)
-        unfinished = (gone - uncounted) | {name for name, messages in ready.items() if messages}
-        missing = gone - unfinished
+        there = {name for name, messages in ready.items() if messages is not None}
+        found |= wanted & there
+        unfinished = (gone - uncounted) | {name for name in there if ready[name]}
+        missing = gone - unfinished - found
         kept, self._missing = missing - self._missing, missing
-        self._let_go = {name for name in (self._let_go | missing) - found - kept if ready.get(name) is not None}
+        self._let_go = ((self._let_go | missing) - found - kept) & there
         return Look(tuple(sorted(found | unfinished | kept)))
 
     def _ready(self, names: set[str]) -> dict[str, int | None]:
-        """As RabbitMQ counts them; 1 where it does not say, so that such a queue stays, and the others are looked at."""
+        """As RabbitMQ counts them; 1 where it does not say in time, so that such a queue stays, and the others are looked at."""
         ready: dict[str, int | None] = dict.fromkeys(names, 1)
+        until = time.monotonic() + ASK_S
         if names:
-            with connected(self._amqp_url) as admin:
+            with connected(self._amqp_url, give_up_at=until + ASK_S) as admin:
                 for name in names:
+                    if time.monotonic() >= until:
+                        break
                     with suppress(CobalanceError):
                         ready[name] = admin.ready(name)
         return ready
