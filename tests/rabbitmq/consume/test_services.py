@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+
 import anyio
+import anyio.to_thread
 import pytest
 from tests.consumers import WITHIN_S, Place, new_topic
 from tests.streams import cut
 
 from cobalance import Delivery
 from cobalance.rabbitmq.consume.discovery import Discovery
-from cobalance.rabbitmq.consume.fencing import Fencing
+from cobalance.rabbitmq.consume.fencing import Fence, Fencing
 from cobalance.rabbitmq.topics.other_groups import OtherGroups
 from cobalance.rabbitmq.wire.reconnection import Reconnection
 
@@ -50,3 +53,24 @@ async def test_whatever_ends_a_service_of_the_group_is_logged_stored_and_raised(
         assert "report this" in told[0]
         with pytest.raises(KeyError):
             await group.stop()
+
+
+async def test_a_group_is_left_while_a_frozen_member_is_looked_for(here: Place) -> None:
+    """The management API may take its whole time for each of its answers."""
+    begun, answered = threading.Event(), threading.Event()
+
+    class Slow(Fence):
+        def sweep(self) -> int:
+            begun.set()
+            answered.wait(WITHIN_S)
+            answered.set()
+            return 0
+
+    fencing = Fencing(Slow(here.coordinator, here.amqp_url, "http://127.0.0.1:1"), 1_000)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(fencing.run)
+        fencing.look()
+        await anyio.to_thread.run_sync(begun.wait)
+        tasks.cancel_scope.cancel()
+    assert not answered.is_set()
+    answered.set()

@@ -52,6 +52,8 @@ class Fence:
         self._follower: JournalFollower | None = None
         self._expired: dict[str, float] = {}
         """Process → when we read that its session had expired, on our own clock."""
+        self._closed: set[str] = set()
+        """Connections of theirs. They may be listed for some seconds more."""
 
     @property
     def pending(self) -> bool:
@@ -66,6 +68,7 @@ class Fence:
         """
         self._read_journal()
         if not self._expired:
+            self._closed.clear()
             return 0
         for row in self._coordinator.members():
             if row.status != "graced":
@@ -74,11 +77,14 @@ class Fence:
         found = [it for it in connection_names(self._amqp_url, self._management_url) if it[1] in owners]
         closed = 0
         for name, owner in found:
-            if self._is_over(owners[owner]):
+            process = owners[owner]
+            if not self._is_over(process):
+                self._expired.pop(process, None)
+            elif name not in self._closed:  # the process may have others, which are not listed yet
                 close_connection(self._amqp_url, self._management_url, name, "its member's session has expired")
                 log.warning("closed the RabbitMQ connection of %s, whose session has expired", owner)
+                self._closed.add(name)
                 closed += 1
-            self._expired.pop(owners[owner], None)
         return closed
 
     def _is_over(self, process: str) -> bool:
@@ -108,30 +114,33 @@ class Fencing:
         self._again_for_s = 2 * session_timeout_ms / 1000
         self._wanted = anyio.Event()
         self._last_failure = ""
+        self._over = False
 
     def look(self) -> None:
         """Something was granted. On the event loop."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Runs until cancelled."""
-        while True:
-            await self._wanted.wait()
-            self._wanted = anyio.Event()
-            pause_s, until = FIRST_PAUSE_S, anyio.current_time() + self._again_for_s
-            while anyio.current_time() < until or self._fence.pending:
-                with anyio.CancelScope(shield=True):
+        """Runs until cancelled, which does not wait for a sweep: it goes on by itself, as far as it can."""
+        try:
+            while True:
+                await self._wanted.wait()
+                self._wanted = anyio.Event()
+                pause_s, until = FIRST_PAUSE_S, anyio.current_time() + self._again_for_s
+                while anyio.current_time() < until or self._fence.pending:
                     await in_thread(self._sweep)
-                with anyio.move_on_after(pause_s):
-                    await self._wanted.wait()
-                    break
-                pause_s = min(2 * pause_s, LAST_PAUSE_S)
+                    with anyio.move_on_after(pause_s):
+                        await self._wanted.wait()
+                        break
+                    pause_s = min(2 * pause_s, LAST_PAUSE_S)
+        finally:
+            self._over = True
 
     def _sweep(self) -> None:
         try:
             self._fence.sweep()
         except CobalanceError as error:
-            if str(error) != self._last_failure:  # not at every attempt
+            if str(error) != self._last_failure and not self._over:  # not at every attempt
                 self._last_failure = str(error)
                 log.warning("group members that froze cannot be fenced: %s", error)
 
