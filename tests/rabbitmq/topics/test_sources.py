@@ -486,6 +486,7 @@ ASKED: dict[str, Callable[[str, str], object]] = {
     [
         *(b'{"status": "maintenance"}', b"{}", b"null", b'"soon"', b"7", b"[7]", b'["name"]', b'[{"name": 7}]'),
         *(b'{"items": [], "page_count": "1"}', b'{"items": {}, "page_count": 1}', b'{"items": [{}], "page_count": 1}'),
+        b'{"items": [], "page_count": 1000000000}',
         b'{"items": [{"name": "q", "messages": "1", "messages_unacknowledged": "1"}], "page_count": 1}',
     ],
 )

@@ -1,8 +1,9 @@
 """Deletes a topic with everything that belongs to it.
 
-Unless it is forced, no message is deleted that RabbitMQ has confirmed, and tells of: the topic is *checked*, then *closed*, which no
-message gets past, and each queue is asked *again* before it is deleted. A message that came in between keeps its queue,
-and the topic stays closed: a publisher fails, which loses nothing, while a queue set could take a message alone.
+Unless it is forced, no message is deleted that RabbitMQ has confirmed, and tells of: the topic is *checked*, then
+*closed*, which no message gets past, and each queue is asked *again* before it is deleted. A message that came in
+between keeps its queue, and the topic stays closed: a publisher fails, which loses nothing, while a queue set could take
+a message alone.
 """
 
 from __future__ import annotations

@@ -30,6 +30,9 @@ T = TypeVar("T")
 PAGE = 500
 """Queues per request."""
 
+MOST_PAGES = 2_000
+"""A million queues: more than RabbitMQ can have."""
+
 MOST_BYTES = 64 * 2**20
 """How long an answer may be: a hundred thousand bindings or connections are shorter."""
 
@@ -127,7 +130,9 @@ def _counts(
         rows = {_of(str, it["name"]): it for it in _rows(_of(dict, found)["items"])}
         counted = {name: it.get(column) for name, it in rows.items() if with_locks or not _is_lock(name, it)}
         numbers = {name: None if it is None else _of(int, it) for name, it in counted.items()}
-        return numbers, _of(int, found["page_count"])
+        if _of(int, found["page_count"]) > MOST_PAGES:
+            raise LookupError
+        return numbers, found["page_count"]
 
     counts: dict[str, int | None] = {}
     page, pages = 1, 1
