@@ -195,6 +195,46 @@ async def test_a_block_leads_once_a_role_that_was_asked_back_is_kept_after_all(u
             await leads.wait()
 
 
+@pytest.mark.parametrize("ends", ["by itself", "asked back"])
+async def test_a_role_whose_block_has_ended_is_passed_on_even_if_it_is_kept_after_all(url: str, ends: str) -> None:
+    """Its work still cleans up when the group asks for the role, and when it does not want it any more."""
+    ended, cleaned, followed = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def work(tenure: Tenure) -> None:
+        await tenure.wait_draining()
+        await cleaned.wait()
+
+    async def lead(group: Group) -> None:
+        async with group.leadership():
+            if ends == "asked back":
+                ask_back(group)
+                await anyio.sleep_forever()
+        ended.set()
+
+    def ask_back(group: Group) -> None:
+        group.membership.drain(*held, 60_000)
+        group.membership.flush()
+
+    async def follow(group: Group) -> None:
+        async with group.leadership():
+            followed.set()
+
+    with anyio.fail_after(WITHIN_S):
+        async with make(url, work=work) as a, make(url) as b, anyio.create_task_group() as tasks:
+            (tenure,) = await a.wait_held("role")
+            held = tenure.resource, tenure.token
+            tasks.start_soon(follow, b)
+            tasks.start_soon(lead, a)
+            await ended.wait()
+            if ends == "by itself":
+                ask_back(a)
+            a.membership.keep(*held)
+            a.membership.flush()
+            await a.membership.confirm_held()
+            cleaned.set()
+            await followed.wait()
+
+
 async def test_a_block_begins_once_on_assigned_has_returned(url: str) -> None:
     """Like work."""
     assigns, may_return = anyio.Event(), anyio.Event()

@@ -44,6 +44,7 @@ class Assignment:
         self.begun = False
         """Whether work on it may begin: the previous tenure is over here, and ``on_assigned`` has returned."""
         self.resigned = False
+        """It is to be given up though nobody asks for it."""
         self.closing = False
         """``on_revoked`` has begun, so a cancelled revocation comes too late."""
         self.waiting_since: int | None = None
@@ -87,6 +88,15 @@ class Assignment:
             return True
         is_used = self.closing or tenure.in_use or self.busy_since is not None
         return not is_used and worker.surely_idle
+
+    def keep(self) -> None:
+        """On the event loop: nobody asks for it any more."""
+        if self.tenure is None or self.closing:
+            return
+        if self.tenure.ends:
+            self.resigned = True
+        else:
+            self.tenure.keep()
 
     def begin_closing(self) -> bool:
         """On the event loop: ``on_revoked`` is about to run. Returns False if it was aborted before."""

@@ -311,8 +311,7 @@ class _Role:
         tenure, self._tenure, self._is_over = self._tenure, None, True
         if tenure is not None:
             tenure.end_use()
-            if tenure.active:
-                self._group.membership.resign(tenure)
+            self._group.membership.resign(tenure)
 
 
 async def _wait_draining(tenure: Tenure, seconds: float | None) -> bool:

@@ -462,8 +462,7 @@ class Group:
             with tenure.using():
                 yield tenure
         finally:
-            if tenure.active:
-                self.membership.resign(tenure)
+            self.membership.resign(tenure)
 
     async def leave(self, *, remain: bool | None = None) -> None:
         """Drains everything, hands it over and ends the membership. Leaving the ``async with`` calls it too.

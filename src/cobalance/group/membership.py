@@ -192,11 +192,11 @@ class Membership(Forkable):
             await self.changed.wait()
 
     def resign(self, tenure: Tenure) -> None:
-        """Lets another member have it."""
+        """Lets another member have it, also if it is asked back now and may be kept after all."""
         held = self.roster.find(tenure.resource, tenure.token)
-        if held is not None:
-            held.resigned = True
-            tenure.ask_back()
+        if held is not None and not self.is_copy:
+            held.resigned = held.resigned or tenure.active
+            tenure.ask_back(for_good=True)
 
     def commit_tenure(self, tenure: Tenure, offset: int) -> Coroutine[Any, Any, None]:
         """Stores an offset under this tenure's token; see :meth:`Tenure.commit`."""
@@ -386,7 +386,7 @@ class Membership(Forkable):
         """Ends blocks that use the tenure, such as a leader's, and waits for them, but no longer than the membership
         lasts.
         """
-        tenure.ask_back()
+        tenure.ask_back(for_good=True)
         with self.tasks.service_scope(), anyio.move_on_after(within_s):
             await tenure.wait_unused()
 
@@ -452,8 +452,7 @@ class Membership(Forkable):
         """Called by the engine: the revocation was cancelled."""
         it = self._find(resource, token)
         if it is not None:
-            self._commands.append(lambda: it.tenure.keep() if it.tenure is not None and not it.closing else None)
-            self._commands.append(self._notice)
+            self._commands += (it.keep, self._notice)
         self.hooks.moved(resource, token, "kept")
 
     def abort(self, resource: str, token: int, reason: AbortReason) -> None:

@@ -47,6 +47,7 @@ class Committer(Protocol):
         "effort",
         "end",
         "end_use",
+        "ends",
         "hasten",
         "in_use",
         "keep",
@@ -76,6 +77,8 @@ class Tenure:
     """Cancelled when the resource must be let go at once. Blocking code is not interrupted."""
     abort_at: int | None = None
     """Once it has been asked back: when (monotonic ms) it will be aborted."""
+    ends: bool = False
+    """Set once it is asked back for good, whatever becomes of the revocation."""
     aborted: bool = False
     """Set by the engine, on its thread, when the resource must be let go at once: the event loop may be busy."""
     paused: bool = False
@@ -196,8 +199,11 @@ class Tenure:
         self._unpaused.set()
         self._unpaused = anyio.Event()
 
-    def ask_back(self, abort_in_ms: int | None = None) -> None:
-        """Lets no new work begin. Running work will be aborted after this time."""
+    def ask_back(self, abort_in_ms: int | None = None, *, for_good: bool = False) -> None:
+        """Lets no new work begin. Running work will be aborted after this time. If it is for good, it is not kept after
+        all.
+        """
+        self.ends = self.ends or for_good
         if abort_in_ms is not None:
             self.abort_at = monotonic_ms() + abort_in_ms
         self._draining.set()
