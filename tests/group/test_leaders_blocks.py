@@ -185,8 +185,7 @@ async def test_a_block_leads_once_a_role_that_was_asked_back_is_kept_after_all(u
         async with make(url, work=work) as group, anyio.create_task_group() as tasks:
             await works.wait()
             member, (tenure,) = group.membership, group.tenures.values()
-            member.drain(tenure.resource, tenure.token, 60_000)
-            member.flush()
+            ask_back(group, tenure)
             await tenure.wait_draining()
             tasks.start_soon(lead, group)
             await member.confirm_held()
@@ -205,15 +204,11 @@ async def test_a_role_whose_block_has_ended_is_passed_on_even_if_it_is_kept_afte
         await cleaned.wait()
 
     async def lead(group: Group) -> None:
-        async with group.leadership():
+        async with group.leadership() as tenure:
             if ends == "asked back":
-                ask_back(group)
+                ask_back(group, tenure)
                 await anyio.sleep_forever()
         ended.set()
-
-    def ask_back(group: Group) -> None:
-        group.membership.drain(*held, 60_000)
-        group.membership.flush()
 
     async def follow(group: Group) -> None:
         async with group.leadership():
@@ -222,13 +217,12 @@ async def test_a_role_whose_block_has_ended_is_passed_on_even_if_it_is_kept_afte
     with anyio.fail_after(WITHIN_S):
         async with make(url, work=work) as a, make(url) as b, anyio.create_task_group() as tasks:
             (tenure,) = await a.wait_held("role")
-            held = tenure.resource, tenure.token
             tasks.start_soon(follow, b)
             tasks.start_soon(lead, a)
             await ended.wait()
             if ends == "by itself":
-                ask_back(a)
-            a.membership.keep(*held)
+                ask_back(a, tenure)
+            a.membership.keep(tenure.resource, tenure.token)
             a.membership.flush()
             await a.membership.confirm_held()
             cleaned.set()
@@ -283,6 +277,12 @@ def test_a_block_in_a_thread_may_outlast_the_membership(url: str) -> None:
     go_on.set()
     leader.join(WITHIN_S)
     assert ends.is_set()
+
+
+def ask_back(group: Group, tenure: Tenure) -> None:
+    """As the engine does."""
+    group.membership.drain(tenure.resource, tenure.token, 60_000)
+    group.membership.flush()
 
 
 async def until(condition: Callable[[], bool]) -> None:
