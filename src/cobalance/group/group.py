@@ -454,6 +454,10 @@ class Group:
         is waited for, as ``work`` is, before the role is passed on. Of several blocks for a role, in one process or in
         many, one leads at a time, so a block inside of another one for the same role waits for ever.
 
+        Every member is a candidate, also while no block of its own waits: a role that is passed to such a member stays
+        there, and blocks of others wait, until it begins a block or leaves the group. So begin the next block at once,
+        or leave the group.
+
         Args:
             resource: the role; may be omitted if the group has a single resource.
         """
