@@ -220,6 +220,20 @@ def test_a_list_in_the_middle_of_a_higher_one_waits_and_is_ignored(group: Group)
     assert len(group.holders()) == 4
 
 
+def test_a_higher_version_waits_for_the_end_of_a_list_that_is_being_sent(group: Group) -> None:
+    """Or lists that come faster than they can be sent would never be known. Nobody waits for a member that has left."""
+    a, b = group.joined("ab")
+    a.ask(SetResources(version=1, digest="one", after="", to="r001", names=("r000", "r001")))
+    assert group.set_resources(b, names(5), version=2) == "WAIT"
+    assert a.ask(SetResources(version=1, digest="one", after="r001", names=("r002", "r003"))).results == ("DONE",)
+    assert {it.name for it in group.coordinator.resources()} == set(names(4))
+    assert group.set_resources(b, names(5), version=2) == "DONE"
+    a.ask(SetResources(version=3, digest="three", after="", to="r001", names=("r000", "r001")))
+    a.silent = True
+    group.run(3 * group.settings.heartbeat_interval_ms)
+    assert group.set_resources(b, names(6), version=4) == "DONE"
+
+
 def test_who_began_a_list_and_takes_it_back_is_not_waited_for(group: Group) -> None:
     """Nobody else would ever go on with it."""
     a, b = group.joined("ab")

@@ -1,6 +1,7 @@
 """One request at a time: repeats, hints, commits and the resource list."""
 
 import attrs
+import pytest
 from tests.harness import DEAF, SETTINGS, Process, World, names, steady
 
 from cobalance.coordinator.requests import Commit, CommitItem, Heartbeat, Release, Request, SetResources
@@ -260,6 +261,22 @@ def test_the_same_list_under_a_higher_version_is_declared() -> None:
     a.deliver(ev.ResourcesDeclared(3, names(2)))
     world.run_until(lambda: world.records().number("list_version") == 3)
     assert len(sent_since(a, sent, SetResources)) >= 2
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_lists_that_are_replaced_faster_than_they_are_sent_are_known_all_the_same(members: int) -> None:
+    """A list that has been begun is sent to its end; the newest one is next. Whose turn it is takes turns."""
+    world = World(attrs.evolve(SETTINGS, moves_per_call=2))
+    processes = [world.start(name, names(40), version=1) for name in "AB"[:members]]
+    world.run_until(lambda: all("r39" in world.records().resources for _ in processes))
+    for version in range(2, 800):
+        for it in processes:
+            it.deliver(ev.ResourcesDeclared(version, names(41)))
+        world.run(3)
+        if "r40" in world.records().resources:
+            break
+    assert version < 700
+    world.settle()
 
 
 def test_removing_a_held_resource_revokes_it_first() -> None:

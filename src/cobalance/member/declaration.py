@@ -23,23 +23,38 @@ def digest(names: tuple[str, ...]) -> str:
 
 
 class Declaration:
-    """The declared list, and how much of it the coordinator has."""
+    """The declared list, and how much of it the coordinator has.
+
+    A list whose pages are under way is sent to its end before a newer one begins. Otherwise lists that come faster than
+    they can be sent would never be known.
+    """
 
     def __init__(self) -> None:
         self._names: tuple[str, ...] = ()
         self._declared = (0, "")
-        self._known = True
+        self._next: tuple[int, tuple[str, ...]] | None = None
+        self._known, self._is_sent = True, False
         self._after = ""
         self._not_before = 0
 
     def declare(self, version: int, names: tuple[str, ...]) -> None:
         """Declares a new list. The coordinator ignores versions lower than its own."""
+        if version >= self._declared[0] and (self._is_sent or self._after):
+            self._next = version, names
+        else:
+            self._begin(version, names)
+
+    def _begin(self, version: int, names: tuple[str, ...]) -> None:
         self._names = tuple(sorted(set(names)))
         self._declared = (version, digest(self._names))
+        self._next = None
         self.forget()
 
     def forget(self) -> None:
-        """Starts over, since the coordinator may have lost the list."""
+        """Starts over, with the newest list, since the coordinator may have lost it."""
+        self._is_sent = False
+        if self._next is not None:
+            self._begin(*self._next)
         self._known = self._declared[0] == 0
         self._after, self._not_before = "", 0
 
@@ -62,19 +77,37 @@ class Declaration:
         page = self._names[start : start + NAMES_A_PAGE]
         to = page[-1] if start + NAMES_A_PAGE < len(self._names) else ""
         version, hashed = self._declared
+        self._is_sent = True
         return SetResources(version=version, digest=hashed, after=self._after, to=to, names=page)
 
     def answered(self, payload: Payload, reply: CoordinatorReply, now: int) -> list[Problem | Declared]:
         """Continues after the answer to a page: the next page, or the list is complete, or it is disputed."""
-        if not isinstance(payload, SetResources) or (payload.version, payload.digest) != self._declared:
+        if not isinstance(payload, SetResources):
+            return []
+        self._is_sent = False
+        if (payload.version, payload.digest) != self._declared:
             return []
         result = reply.results[0]
-        if result in ("NEXT", "AGAIN", "WAIT"):
-            self._after = reply.results[1] if result == "NEXT" else ""
-            self._not_before = now + reply.heartbeat_interval_ms // 4 if result == "WAIT" else 0
+        if result == "NEXT":
+            self._after, self._not_before = reply.results[1], 0
+            return []
+        out = self._ended(result, reply, now)
+        if self._next is not None:
+            self._begin(*self._next)
+            if payload.after:  # members that wait for its end ask that often
+                self._not_before = now + reply.heartbeat_interval_ms // 2
+        return out
+
+    def _ended(self, result: str, reply: CoordinatorReply, now: int) -> list[Problem | Declared]:
+        """The list, or its turn, has come to its end."""
+        self._after, self._not_before = "", 0
+        if result == "AGAIN":
+            return []
+        if result == "WAIT":
+            self._not_before = now + reply.heartbeat_interval_ms // 4
             return []
         if result == "RECOVERING":
-            self._after, self._not_before = "", now + reply.recovering_ms
+            self._not_before = now + reply.recovering_ms
         else:
             self._known = True
         return [Problem("list_disagrees", self._dispute(), fatal=True) if result == "DISAGREE" else Declared()]

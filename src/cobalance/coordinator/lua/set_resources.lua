@@ -1,7 +1,8 @@
 -- set_resources: one page of the versioned, sorted list of the caller's subscription. A page speaks for the names in (from, to]: those
 -- missing are added, those it does not name, nor any other list, are removed (revoked first where held). Pages are idempotent. A lower
 -- version is ignored, unless who began the higher one has gone half-way, or takes it back. One member walks through the list, from its
--- beginning; the others wait, so that it costs as much for a thousand as for one.
+-- beginning; the others wait, so that it costs as much for a thousand as for one. So do those with a higher version: lists that are
+-- replaced faster than they are walked through would never be known.
 --
 -- KEYS     the group's keys (keys.py)
 -- ARGV     1-8 as every verb; 9 list version, 10 list hash, 11 from ("" is the beginning), 12 to ("" is the end), 13… names
@@ -131,7 +132,7 @@ elseif VERSION == l.version and l.done == lists.KNOWN then
   results[1] = 'CURRENT'
 elseif VERSION == l.version and l.done == lists.ADDED and G.recovering > 0 then
   results[1] = 'RECOVERING'
-elseif VERSION == l.version and is_walked_by_another() then
+elseif is_walked_by_another() then
   results[1] = 'WAIT'
 else
   results[1], results[2] = walk()
