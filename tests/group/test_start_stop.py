@@ -17,9 +17,11 @@ import anyio.to_thread
 import attrs
 import pytest
 from tests.consumers import new_topic, place
+from tests.names import unique
 
 from cobalance import BlockingConsumerGroup, BlockingGroup, BlockingTenure, Delivery, Group, Topic, run
 from cobalance.coordinator.client import Coordinator
+from cobalance.coordinator.keys import scope
 from cobalance.errors import Fenced, GroupFailed, MembershipError, NotHeld, TopicMissing, Unreachable, UsageError
 from cobalance.group.instance_file import InstanceFile
 from cobalance.group.tenure import Tenure
@@ -205,7 +207,7 @@ async def test_a_start_that_is_cancelled_while_it_connects_leaves_the_instance(
         tasks.start_soon(make(member=attrs.evolve(QUICK, instance_id="i")).start)
         assert await anyio.to_thread.run_sync(taken.wait, WITHIN_S)
         tasks.cancel_scope.cancel()
-    later = InstanceFile("cobalance", "g", "i")
+    later = InstanceFile(scope("g"), "i")
 
     def is_locked() -> bool:
         later.write("m")
@@ -219,14 +221,20 @@ async def test_a_start_that_is_cancelled_while_it_connects_leaves_the_instance(
     later.close()
 
 
-def test_environments_do_not_share_the_file_of_an_instance() -> None:
+@pytest.mark.parametrize(("key_prefix", "database"), [("staging", 0), ("cobalance", 1)])
+def test_environments_do_not_share_the_file_of_an_instance(
+    redis_admin_url: str, key_prefix: str, database: int
+) -> None:
     """Their groups may have the same names, and their processes may run on one machine."""
-    files = [InstanceFile(prefix, "files", "i") for prefix in ("cobalance", "staging")]
-    for file in files:
-        file.write("m")
-    assert all(file._file is not None for file in files)
-    for file in files:
-        file.close()
+    name, member = unique("files"), attrs.evolve(QUICK, instance_id="i")
+    server = redis_admin_url.rpartition("/")[0]
+    here = BlockingGroup(name, NAMES, redis_url=f"{server}/0", settings=SETTINGS, member=member)
+    there = BlockingGroup(
+        name, NAMES, redis_url=f"{server}/{database}", key_prefix=key_prefix, settings=SETTINGS, member=member
+    )
+    with here, there:
+        files = [it._group._connector._file for it in (here, there)]
+        assert all(file is not None and file._file is not None for file in files)
 
 
 @pytest.mark.anyio

@@ -42,7 +42,8 @@ class Connector:
     ) -> None:
         self._group, self._key_prefix = group, key_prefix
         self._redis_url, self._transport, self._settings_read = redis_url, transport, settings_read
-        self._file = None if instance_id is None else InstanceFile(key_prefix, group, instance_id)
+        self._instance_id = instance_id
+        self._file: InstanceFile | None = None
 
     def connect(self, settings: GroupSettings) -> Coordinator:
         """Checks that the server can be used; `settings` are those of a new group."""
@@ -60,6 +61,8 @@ class Connector:
     def _greet(self, transport: Transport, settings: GroupSettings) -> int:
         """Returns the group's session timeout."""
         coordinator = Coordinator(transport, self._group, key_prefix=self._key_prefix)
+        if self._instance_id is not None:
+            self._file = InstanceFile(coordinator.scope, self._instance_id)
         try:
             coordinator.tick()
             check_members(self._group, int(coordinator.state()["members"]))

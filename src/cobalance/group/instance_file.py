@@ -31,11 +31,13 @@ MOST_BYTES = 1_000
 
 
 class InstanceFile:
-    """The file of one instance id in one group under one key prefix."""
+    """The file of one instance id in one group, whose scope tells it from groups under other key prefixes, and in other
+    databases.
+    """
 
-    def __init__(self, key_prefix: str, group: str, instance_id: str) -> None:
+    def __init__(self, scope: str, instance_id: str) -> None:
         self._instance_id = instance_id
-        self._name = hashlib.sha256(f"{key_prefix}\0{group}\0{instance_id}".encode()).hexdigest()[:32]
+        self._name = hashlib.sha256(f"{scope}\0{instance_id}".encode()).hexdigest()[:32]
         self._file: int | None = None
         self._written = False
 
