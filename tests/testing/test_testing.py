@@ -190,6 +190,19 @@ def test_a_lost_redis_moves_nothing(shop: Shop) -> None:
     shop.is_done()
 
 
+def test_a_redis_may_be_lost_while_nobody_is_connected(cobalance_group: Churn) -> None:
+    """It stays empty until somebody comes back."""
+    members = [cobalance_group.join_resources(["r"]) for _ in range(2)]
+    for member in members:
+        cobalance_group.hang(member)
+    cobalance_group.lose_redis()
+    cobalance_group.advance(1_000)
+    assert cobalance_group.committed() == {}
+    cobalance_group.crash(members[0])
+    cobalance_group.wake(members[1])
+    cobalance_group.until(lambda: members[1].holds == {"r"})
+
+
 def test_a_crash_interrupts_a_handler(cobalance_broker: Broker, cobalance_group: Churn) -> None:
     """Wherever it is. The next holder gets the message, marked as redelivered."""
     begun, again = threading.Event(), list[bool]()
@@ -283,4 +296,4 @@ def test_a_member_that_has_failed_keeps_no_other_from_leaving(cobalance_broker: 
     with pytest.raises(ValueError, match="no"):
         churn.close()
     assert churn.members == []
-    assert churn._present() == 0
+    assert not churn._present()

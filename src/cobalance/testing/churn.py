@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from cobalance.coordinator.client import Coordinator
@@ -139,28 +139,33 @@ class Churn:
         member.transport.is_cut = hangs
 
     def lose_redis(self) -> None:
-        """Empties Redis. Returns when the members have joined again and reclaimed what they hold."""
+        """Empties Redis. Returns when the members have joined again and reclaimed what they hold. If all of them hang,
+        Redis stays empty until one wakes.
+        """
         self._store.flush()
         self._store.identity = secrets.token_hex(20)
         living = sum(not it.transport.is_cut for it in self.members)
-        self.until(lambda: self._present() == living)
-        self.advance(SETTINGS.session_timeout_ms)  # Redis waits this long for other members
-        self.until(lambda: self._coordinator.state()["recovering"] == "0")
+        self.until(lambda: len(self._present()) == living)
+        if living:
+            self.advance(SETTINGS.session_timeout_ms)  # Redis waits this long for other members
+            self.until(lambda: self._coordinator.state()["recovering"] == "0")
 
     def advance(self, ms: int) -> None:
         """Advances Redis's clock, as if everyone had slept: timeouts fire, and live members get a chance to report."""
         self._ahead_us += ms * 1_000
-        self._coordinator.tick()
+        with suppress(UnknownGroup):
+            self._coordinator.tick()
 
-    def _present(self) -> int:
-        try:
-            return sum(1 for _ in self._coordinator.members())
-        except UnknownGroup:
-            return 0
+    def _present(self) -> set[str]:
+        with suppress(UnknownGroup):
+            return {it.id for it in self._coordinator.members()}
+        return set()
 
     def committed(self) -> dict[str, int | None]:
         """The committed offsets by resource."""
-        return {row.name: row.committed for row in self._coordinator.resources()}
+        with suppress(UnknownGroup):
+            return {row.name: row.committed for row in self._coordinator.resources()}
+        return {}
 
     def until(self, condition: Callable[[], object], within_s: float = 20.0) -> None:
         """Waits until the condition is true.
@@ -202,7 +207,7 @@ class Churn:
             )
         )
         self._store.run(_EXPIRE, [keys["state"], keys["timers"]], [member])
-        while any(row.id == member for row in self._coordinator.members()):
+        while member in self._present():
             self._coordinator.tick()
 
 
