@@ -6,8 +6,10 @@ from itertools import pairwise
 
 import pytest
 from tests.dashboard.scenes import GROUP, Scene, churned
+from tests.operate.described import group
 
 from cobalance.coordinator.memory.transport import MemoryTransport
+from cobalance.dashboard.feed import GONE_LOOKS, Feed
 from cobalance.dashboard.handovers import Handovers, Span, overlapping
 from cobalance.dashboard.timeline import history, timeline
 from cobalance.description import GroupDescription
@@ -190,6 +192,48 @@ def test_members_that_move_nothing_are_forgotten_too() -> None:
     assert past.numbers.keys() == past.members.keys()
     assert past.label("m299") == "web-299/5009"
     assert past.label("m100") is None
+
+
+def test_resources_that_are_gone_are_forgotten_too() -> None:
+    """As in a group whose list is generated: names come, are paused, and go for good."""
+    scene = Scene(2, members=1)
+    past = past_of(scene, most_kept=60)
+    (member,) = scene.group.members.values()
+    for number in range(40):
+        scene.group.set_resources(member, (f"job-{number}",))
+        scene.group.beat()
+        for _ in range(2):  # the second time in a row it is paused
+            scene.group.beat()
+            for name in [*member.holds]:
+                member.release(name, reason="failed")
+        scene.pass_time(1_000)
+        past.read()
+    assert "job-39" in past._moves
+    assert len(past._moves) < 40
+    assert len(past.account()._paused_until) <= 2
+
+
+def test_what_is_gone_is_known_for_a_while() -> None:
+    """Whoever looks again later gets all that is there."""
+    scene = Scene(1, members=1)
+
+    class Watch:
+        names = 0
+
+        def snapshot(self) -> GroupDescription:
+            self.names += 1
+            return group(name=f"job-{self.names}")
+
+    now_s = 0.0
+    feed = Feed(Watch(), journal(scene), lambda: None, clock=lambda: now_s)  # type: ignore[arg-type]
+    view = feed.look()
+    for _ in range(GONE_LOOKS + 9):
+        now_s += 10
+        view = feed.look()
+    assert len(view.gone) == GONE_LOOKS
+    late, lately = view.since(5), view.since(view.number - 5)
+    assert (late["all"], late["gone"]) == (True, [])
+    assert (lately["all"], len(lately["gone"])) == (False, 5)
 
 
 Named = tuple[str, str, int, int | None]

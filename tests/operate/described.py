@@ -10,7 +10,7 @@ from cobalance.settings import GroupSettings
 
 def group(state: GroupState = "Stable", /, *members: MemberDescription, **resource: Any) -> GroupDescription:
     """A group with one resource."""
-    common: dict[str, Any] = {"state": "held", "owner": "a", "token": 1, "committed": None, "age_ms": 0}
+    common: dict[str, Any] = {"name": "r", "state": "held", "owner": "a", "token": 1, "committed": None, "age_ms": 0}
     common |= {"deadline_in_ms": None, "is_removing": False, "is_named": True, "halted": None, "tried_in_ms": None}
     return GroupDescription(
         name="g",
@@ -20,7 +20,7 @@ def group(state: GroupState = "Stable", /, *members: MemberDescription, **resour
         offsets_known=True,
         expires_at=None,
         members=members or (member(),),
-        resources=(ResourceDescription(name="r", **common | resource),),
+        resources=(ResourceDescription(**common | resource),),
         subscriptions=(),
         let_go=(),
         at_ms=1,

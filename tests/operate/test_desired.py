@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections import Counter
 from typing import Any
@@ -17,7 +18,7 @@ from tests.operate.described import group, member
 
 from cobalance import Batch, Delivery, GroupAdmin, Topic
 from cobalance.description import Backlog, GroupDescription
-from cobalance.errors import InvalidSettings
+from cobalance.errors import InvalidSettings, UnknownGroup
 from cobalance.operate.desired import Desired, Scaling, ScalingSettings
 from cobalance.operate.desired_page import desired_pages
 from cobalance.threads.worker_threads import in_thread
@@ -327,6 +328,31 @@ def test_what_is_not_known_is_no_number(lags: list[int | None], handled: int | N
     page = desired_pages(lambda _: described(0, 1, lags, handled), SETTINGS)("/api/v1/groups/g/desired-members")
     assert page is not None
     assert page().status == 503
+
+
+def test_a_group_that_nobody_asks_about_any_more_is_forgotten() -> None:
+    """After a day; one that is deleted at once."""
+
+    def snapshot(name: str) -> GroupDescription:
+        if name in deleted:
+            raise UnknownGroup("it is deleted")
+        return described(now_s, 1, [0, 0], 0)
+
+    def ask(name: str) -> int:
+        page = find(f"/api/v1/groups/{name}/desired-members")
+        assert page is not None
+        page()
+        gc.collect()
+        return sum(isinstance(it, Scaling) for it in gc.get_objects()) - before
+
+    gc.collect()
+    before = sum(isinstance(it, Scaling) for it in gc.get_objects())
+    now_s, deleted, find = 0, set[str](), desired_pages(snapshot, SETTINGS)
+    assert [ask(name) for name in "abca"] == [1, 2, 3, 3]
+    deleted.add("c")
+    assert ask("c") == 2
+    now_s = 90_000
+    assert ask("a") == 1
 
 
 def without_reports(group: GroupDescription, *late: int) -> GroupDescription:

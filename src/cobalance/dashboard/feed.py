@@ -29,6 +29,9 @@ RECENT_S = 2.0
 SHARE = 4
 """After a look that took long there is a pause of this many times as long."""
 
+GONE_LOOKS = 600
+"""For so many looks it is known what is gone; a browser that has missed more gets all of the rest."""
+
 _AGES = {"age_ms": -1, "deadline_in_ms": 1, "tried_in_ms": 1}
 """They change with every look at what does not change."""
 
@@ -52,7 +55,9 @@ class View:
     """Resources that are gone → the number of the look that missed them."""
 
     def since(self, number: int) -> dict[str, Any]:
-        """What a browser needs that has seen an earlier look; all of it if it has seen none."""
+        """What a browser needs that has seen an earlier look; all of it if it has seen none lately."""
+        if self.number - number >= GONE_LOOKS:
+            number = 0
         group = plain(attrs.evolve(self.group, resources=(), subscriptions=(), let_go=()))
         for name in ("resources", "subscriptions", "let_go"):
             del group[name]
@@ -186,4 +191,5 @@ def _gone(before: View | None, rows: Mapping[str, Any], number: int) -> dict[str
     if before is None:
         return {}
     missed = {name: number for name in before.rows if name not in rows}
-    return {name: at for name, at in {**before.gone, **missed}.items() if name not in rows}
+    known = {**before.gone, **missed}
+    return {name: at for name, at in known.items() if name not in rows and number - at < GONE_LOOKS}

@@ -273,6 +273,8 @@ class Handovers:
                 del self.tracks[name]
         self.happenings = [it for it in self.happenings if it.at_ms > limit_ms]
         self._causes = {seq: it for seq, it in self._causes.items() if it.at_ms > limit_ms}
+        there = self.tracks.keys() | self._ownership.resources.keys()
+        self._moves = {name: it for name, it in self._moves.items() if name in there}
         self._spans, self.first_ms = sum(map(len, self.tracks.values())), limit_ms
         self._forget_members(limit_ms)
 

@@ -16,8 +16,8 @@ from urllib.parse import unquote
 import attrs
 
 from cobalance.description import GroupDescription
-from cobalance.errors import CobalanceError
-from cobalance.operate.desired import Scaling, ScalingSettings
+from cobalance.errors import CobalanceError, UnknownGroup
+from cobalance.operate.desired import DAY_MS, Scaling, ScalingSettings
 from cobalance.operate.http_listener import Answer, FindPage, Page, status_of
 from cobalance.operate.lag_page import json_answer
 from cobalance.redact import redact
@@ -32,16 +32,23 @@ def desired_pages(snapshot: Callable[[str], GroupDescription], settings: Scaling
         snapshot: of a group, by its name; such as :meth:`GroupMetrics.snapshot`.
         settings: of all groups.
     """
-    scalings: dict[str, Scaling] = {}
+    scalings: dict[str, tuple[int, Scaling]] = {}  # and when each was last asked for, the latest last
     lock = Lock()
 
     def answer(name: str) -> Answer:
         try:
             group = snapshot(name)
         except CobalanceError as error:
+            if isinstance(error, UnknownGroup):
+                with lock:
+                    scalings.pop(name, None)
             return json_answer(status_of(error), {"error": redact(str(error))})
         with lock:
-            found = scalings.setdefault(name, Scaling(settings)).judge(group)
+            _, scaling = scalings.pop(name) if name in scalings else (0, Scaling(settings))
+            scalings[name] = group.at_ms, scaling
+            while group.at_ms - next(iter(scalings.values()))[0] > DAY_MS:
+                del scalings[next(iter(scalings))]
+            found = scaling.judge(group)
         body = {"group": name, **attrs.asdict(found), "at_ms": group.at_ms}
         if found.members is not None:
             return json_answer(HTTPStatus.OK, body)

@@ -192,6 +192,8 @@ class Account:
         """
         if entry.kind == "halted":
             self._paused_until[entry.resource] = entry.deadline_ms
+        elif entry.kind == "removed":
+            self._paused_until.pop(entry.resource, None)
         elif entry.kind == "resumed":
             until = self._paused_until.pop(entry.resource, None)
             return attrs.evolve(entry, reason=TRIED_AGAIN) if until and entry.at_ms >= until else entry
