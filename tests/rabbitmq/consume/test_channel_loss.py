@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -37,7 +38,7 @@ from cobalance.errors import (
     UsageError,
 )
 from cobalance.rabbitmq import Delivery, Topic
-from cobalance.rabbitmq.consume.channel_loss import BACKOFF_MS, AfterLoss, ChannelLosses
+from cobalance.rabbitmq.consume.channel_loss import BACKOFF_MS, AfterLoss, ChannelLosses, Unconnected
 from cobalance.rabbitmq.model.batches import Batch
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.model.stream_settings import StreamSettings
@@ -471,3 +472,66 @@ async def test_the_last_delivery_before_the_limit_is_told_and_the_broker_dead_le
         assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["poison"]
     assert "message mpoison of" in caplog.text
     assert "for the last time (try 3)" in caplog.text
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The time that losses are judged by."""
+    it = SimpleNamespace(now=1)
+    monkeypatch.setattr("cobalance.rabbitmq.consume.channel_loss.monotonic_ms", lambda: it.now)
+    return it
+
+
+class Flapping:
+    """A member's link to RabbitMQ that is lost and restored on request, and the time that one tenure goes without it."""
+
+    lasting_ms = 6_000
+
+    def __init__(self, clock: SimpleNamespace) -> None:
+        self.connection, self.reconnection = SimpleNamespace(is_open=True), SimpleNamespace(losses=0)
+        self._clock = clock
+        self.unconnected = Unconnected(self)  # type: ignore[arg-type]
+        self.unconnected.look()
+
+    def comes(self, *, after_ms: int, acknowledged: int = 0) -> int:
+        """Is lost, and restored after a while; returns what its worker sees just after the loss."""
+        self.connection.is_open = False
+        self.reconnection.losses += 1
+        past = self.unconnected.look(acknowledged)
+        self._clock.now += after_ms
+        self.connection.is_open = True
+        assert self.unconnected.look(acknowledged) == 0
+        return past
+
+    def lasts(self, ms: int) -> None:
+        self._clock.now += ms
+
+
+def test_short_connections_do_not_end_the_time_without_one(clock: SimpleNamespace) -> None:
+    link = Flapping(clock)
+    assert link.comes(after_ms=100) == 0
+    for times in range(3):
+        link.lasts(link.lasting_ms - 1)
+        assert link.comes(after_ms=1) == 100 + times * link.lasting_ms + link.lasting_ms - 1
+
+
+@pytest.mark.parametrize(("lasts_ms", "acknowledged"), [(6_000, 0), (10, 1)])
+def test_a_connection_that_lasts_or_is_of_use_ends_it(clock: SimpleNamespace, lasts_ms: int, acknowledged: int) -> None:
+    link = Flapping(clock)
+    link.comes(after_ms=100)
+    link.lasts(lasts_ms)
+    assert link.comes(after_ms=100, acknowledged=acknowledged) == 0
+    link.lasts(10)
+    assert link.comes(after_ms=1, acknowledged=acknowledged) == 110  # what was acknowledged before is no news
+
+
+def test_a_loss_that_is_seen_once_there_is_another_connection_counts(clock: SimpleNamespace) -> None:
+    """The handler ran on meanwhile. Without a loss, a channel that ends says nothing of the connection."""
+    link = Flapping(clock)
+    link.comes(after_ms=100)
+    link.lasts(50)
+    assert link.unconnected.look() == 0
+    link.reconnection.losses += 1
+    assert link.unconnected.look() == 150
+    link.lasts(50)
+    assert link.unconnected.look() == 0

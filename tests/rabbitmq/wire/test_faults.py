@@ -227,6 +227,7 @@ async def test_who_loses_rabbitmq_again_and_again_keeps_what_it_consumed_for_as_
         async with consuming(name, topic, amqp.through(amqp_url), redis_url, received, unconnected_ms=4_000) as group:
             publish(amqp_url, topic, *BEFORE)
             await received.wait(*BEFORE)
+            lost_ms = int(group.membership.coordinator.state()["heard"])
             amqp.refuse()
             amqp.reset()
             await until_closed(group.partitions.connection)
@@ -234,7 +235,6 @@ async def test_who_loses_rabbitmq_again_and_again_keeps_what_it_consumed_for_as_
                 other.basic_consume(queue, lambda *_: None, exclusive=True)
                 amqp.heal()
                 await eventually(lambda: f"another connection still has queue {queue}" in caplog.text)
-                lost_ms = int(group.membership.coordinator.state()["heard"])
                 amqp.refuse()
                 amqp.reset()
             journal = Journal(group.membership.coordinator.transport, name)
@@ -244,6 +244,30 @@ async def test_who_loses_rabbitmq_again_and_again_keeps_what_it_consumed_for_as_
             assert given_up.at_ms - lost_ms >= 4_000
             amqp.heal()
             await eventually(lambda: group.partitions.connection.is_open)
+
+
+async def test_who_has_rabbitmq_only_for_moments_gives_its_partitions_to_who_has_it_for_longer(
+    amqp_url: str, redis_url: str, amqp: FaultProxy
+) -> None:
+    """Each connection lasts until a message is on its way."""
+    here, there, large = Received(), Received(), "x" * 100_000
+    with a_topic(amqp_url, partitions=2) as topic:
+        name = create_group(redis_url)
+        async with (
+            consuming(name, topic, amqp.through(amqp_url), redis_url, here, unconnected_ms=2_000) as first,
+            consuming(name, topic, amqp_url, redis_url, there, holds=1) as second,
+        ):
+            await eventually(lambda: len(first.tenures) == 1)
+            (flaps,) = first.tenures
+            amqp.cut_after(len(large) // 2, "to_client")
+            publish(amqp_url, topic, *(large + str(number) for number in range(8)))
+            await eventually(lambda: flaps in second.tenures)
+            await eventually(lambda: len(set(there.bodies)) == 8)
+            assert not here.bodies
+            journal = Journal(second.membership.coordinator.transport, name)
+            given_up = next(it for it in journal.entries() if it.kind == "abandoned")
+            assert given_up.reason == "unconnected"
+            amqp.heal()
 
 
 async def test_several_hosts_in_the_url(amqp_url: str, redis_url: str, amqp: FaultProxy) -> None:

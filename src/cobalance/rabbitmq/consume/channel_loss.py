@@ -23,7 +23,10 @@ anything else                  the member ends: it could work no queue
 =============================  =======================================================================================
 """
 
+from __future__ import annotations
+
 import logging
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -40,6 +43,10 @@ from cobalance.errors import (
     UsageError,
     sentence,
 )
+from cobalance.group.clock import monotonic_ms
+
+if TYPE_CHECKING:
+    from cobalance.rabbitmq.consume.link import Link
 
 log = logging.getLogger("cobalance.rabbitmq")
 
@@ -61,9 +68,36 @@ def granted_patience_ms(unconnected_ms: int) -> int:
 
 def log_unconnected(group: str, queue: str, patience_ms: int) -> None:
     log.warning(
-        "group %s: not connected to RabbitMQ for %s ms; giving up %s, so that a connected member can take it",
+        "group %s: not connected to RabbitMQ for %s ms, or only for moments; giving up %s, so that a connected member can take it",
         *(group, patience_ms, queue),
     )
+
+
+class Unconnected:
+    """For how long a tenure has gone without RabbitMQ. A connection that comes and goes does not end that: only one that
+    something was acknowledged on, or that has lasted.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._since = self._connected_at = self._connection = self._acknowledged = 0
+
+    def look(self, acknowledged: int = 0) -> int:
+        """Returns for how many milliseconds, just after a loss, or without a connection; otherwise 0.
+
+        `acknowledged` counts what the tenure has so far.
+        """
+        now, is_open, connection = monotonic_ms(), self._link.connection.is_open, self._link.reconnection.losses
+        is_lost = not is_open or bool(self._connected_at and self._connection != connection)
+        if is_lost and self._connected_at:
+            if acknowledged > self._acknowledged or now - self._connected_at >= self._link.lasting_ms:
+                self._since = 0
+            self._connected_at = 0
+        if is_lost:
+            self._since = self._since or now
+        if is_open and not self._connected_at:
+            self._connected_at, self._connection, self._acknowledged = now, connection, acknowledged
+        return now - self._since if is_lost else 0
 
 
 def halted(group: str, queue: str, error: CobalanceError, key_prefix: str) -> str:

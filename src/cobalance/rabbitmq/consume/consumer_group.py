@@ -120,7 +120,8 @@ class ConsumerGroup(Group):
         require_guard: refuse queues on which RabbitMQ would serve two consumers at a time. Streams are read by offset
             under fencing tokens instead; they have a guard with ``streams=StreamSettings(lock=True)``.
         unconnected_ms: how long a member that has lost RabbitMQ, but not Redis, keeps a partition unworked before
-            giving it up to a member that may be connected; for a partition granted meanwhile, a tenth of that. The
+            giving it up to a member that may be connected; for a partition granted meanwhile, a tenth of that. It goes on
+            until a message was acknowledged, or a connection has lasted for two sessions (`session_timeout_ms`). The
             default is longer than RabbitMQ takes to restart, for which all members wait alike, so that nothing moves.
             None: forever.
         crash_detection: notice a killed process within milliseconds, and give its partitions to others at once, if RabbitMQ

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cobalance.rabbitmq")
 
+LASTING_SESSIONS = 2
+
 
 class Link:
     """Opened once, on the event loop.
@@ -37,6 +39,8 @@ class Link:
     replies: Replies
     reconnection: Reconnection
     crashes: CrashDetection | None = None
+    lasting_ms = 0
+    """A connection that is there for so long was not only there for a moment: RabbitMQ's silence ends one sooner."""
 
     def __init__(
         self, membership: Membership, amqp_url: str, unconnected_ms: int | None, on_proven: Callable[[bool], None]
@@ -46,7 +50,7 @@ class Link:
 
     async def open(self, patience: Patience, session_timeout_ms: int) -> None:
         """Connects; raises what is wrong."""
-        group = self._membership.name
+        group, self.lasting_ms = self._membership.name, LASTING_SESSIONS * session_timeout_ms
         name, heartbeat_s = f"{group}/{self._membership.engine.session.name}", max(1, round(session_timeout_ms / 3_000))
         self.connection = BrokerConnection(
             self._amqp_url, name, heartbeat_s=heartbeat_s, on_lost=self._lost, on_proven=self._on_proven

@@ -23,6 +23,7 @@ from cobalance.rabbitmq.consume.channel_loss import (
     STILL_UNCONNECTED,
     UNCONNECTED,
     ChannelLosses,
+    Unconnected,
     granted_patience_ms,
     halted,
     log_unconnected,
@@ -90,6 +91,7 @@ class PartitionWorker:
         self._in_line: set[Wakeup] = set()
         self.share = partitions.share()
         self._losses = ChannelLosses(partitions.name, queue.name, key_prefix=partitions.key_prefix)
+        self._unconnected = Unconnected(partitions.link)
         self._subscribed = self._guarded = False  # the first: ever in this tenure
         self._put_off: list[Delivery] = []
         """Taken, but not begun: the partition was paused, or it was uncertain whether it is still held."""
@@ -202,16 +204,18 @@ class PartitionWorker:
         patience_ms, why = self.partitions.unconnected_ms, UNCONNECTED
         if patience_ms is not None and not self._subscribed:
             patience_ms, why = granted_patience_ms(patience_ms), STILL_UNCONNECTED
-        while True:
-            with anyio.move_on_after(None if patience_ms is None else patience_ms / 1000) as self._waiting:
+        past_ms = self._unconnected.look(self.acknowledged)
+        while patience_ms is None or past_ms < patience_ms:
+            with anyio.move_on_after(None if patience_ms is None else (patience_ms - past_ms) / 1000) as self._waiting:
                 await self.partitions.link.wait_connected()
+                self._unconnected.look(self.acknowledged)
                 return self.tenure.active
             if not self.tenure.active:
                 return False
-            if not self.partitions.connection.is_open:  # otherwise it is waiting for Redis
-                self._given_up = why
-                log_unconnected(self.partitions.name, self.queue.name, patience_ms or 0)
-                return False
+            past_ms = self._unconnected.look(self.acknowledged)  # 0 if it is waiting for Redis
+        self._given_up = why
+        log_unconnected(self.partitions.name, self.queue.name, patience_ms)
+        return False
 
     async def close_old(self) -> None:
         """Closes the channel, to be followed by another one of the same tenure, which what is open comes again on."""

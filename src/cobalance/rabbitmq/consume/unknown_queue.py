@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import anyio
 
 from cobalance.errors import CobalanceError, QueueMissing, ServerError, sentence
-from cobalance.group.clock import monotonic_ms
 from cobalance.member.events import Abandoned, Drained
 from cobalance.rabbitmq.consume.channel_loss import (
     BACKOFF_MS,
     STILL_UNCONNECTED,
+    Unconnected,
     granted_patience_ms,
     halted,
     log_unconnected,
@@ -43,7 +43,7 @@ class UnknownQueueWorker:
         self._then: list[Callable[[Worker], None]] = []
         self._given_up = ""
         self._warned = False
-        self._connected_at = monotonic_ms()
+        self._unconnected = Unconnected(partitions.link)
 
     async def run(self) -> None:
         """Reads the queue's declaration, repeatedly if necessary, then runs the worker."""
@@ -86,11 +86,8 @@ class UnknownQueueWorker:
 
     def _lacks_rabbitmq(self) -> bool:
         """Whether there has been no RabbitMQ for as long as a partition is kept unworked; it is given up then."""
-        now = monotonic_ms()
-        if self._partitions.connection.is_open:
-            self._connected_at = now
-        patience_ms = self._partitions.unconnected_ms
-        if patience_ms is None or now - self._connected_at < granted_patience_ms(patience_ms):
+        past_ms, patience_ms = self._unconnected.look(), self._partitions.unconnected_ms
+        if patience_ms is None or past_ms < granted_patience_ms(patience_ms):
             return False
         log_unconnected(self._group, self._tenure.resource, granted_patience_ms(patience_ms))
         self._given_up = STILL_UNCONNECTED

@@ -46,7 +46,8 @@ class Reconnection:
     def __init__(self, group: str, connection: BrokerConnection, confirm: Callable[[], Awaitable[None]]) -> None:
         self._group, self._connection, self._confirm = group, connection, confirm
         self._ready = anyio.Event()
-        self._losses = self._healed = self._attempts = 0
+        self.losses = self._healed = self._attempts = 0
+        """The first: how many connections were lost so far."""
         self._connected_at = monotonic_ms()
         self.away_ms = 0
         """How long RabbitMQ was away the last time."""
@@ -66,7 +67,7 @@ class Reconnection:
 
     def lost(self) -> None:
         """Keeps consumers from subscribing until :meth:`run` has finished."""
-        self._losses += 1
+        self.losses += 1
         if monotonic_ms() - self._connected_at >= BACKOFF_MS.longest:
             self._attempts = 0
         if self._ready.is_set():
@@ -84,8 +85,8 @@ class Reconnection:
         if self._running:
             return
         self._running, lost_at = True, monotonic_ms()
-        while self._healed < self._losses:
-            losses = self._losses
+        while self._healed < self.losses:
+            losses = self.losses
             await self._connect()
             await self._confirm()
             self._healed = losses
