@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,9 @@ from tests.consumers import bodies_in, new_topic
 from tests.faults.rabbitmq_servers import Leader
 
 from cobalance.errors import PublishFailed
-from cobalance.rabbitmq import Publisher
+from cobalance.rabbitmq import AsyncPublisher, Publisher
+from cobalance.rabbitmq.publish import confirm_channel
+from cobalance.rabbitmq.publish import publisher as publishers
 from cobalance.rabbitmq.publish.confirms import UnconfirmedMessage
 from cobalance.rabbitmq.publish.window import Window
 from cobalance.servers import OwnRabbitMQ
@@ -125,6 +129,77 @@ def test_a_call_that_waits_for_room_ends_its_message_itself() -> None:
     window.settled(inside)
     assert list(window.let_in()) == [outside]
     assert window.timed() == [outside]
+
+
+@pytest.fixture
+def slow_to_open(monkeypatch: pytest.MonkeyPatch) -> Callable[[Publisher | AsyncPublisher], None]:
+    """Ends the publisher's connection: the next one takes all but a little of the time, and confirms nothing."""
+    ahead_s, clock = [0.0], SimpleNamespace(monotonic=lambda: time.monotonic() + sum(ahead_s))
+    monkeypatch.setattr(confirm_channel, "time", clock)
+    monkeypatch.setattr(publishers, "time", clock)
+
+    def slow(publisher: Publisher | AsyncPublisher) -> None:
+        channel = publisher._channel
+        open_it = channel.open
+
+        def open_slowly(timeout_ms: int) -> None:
+            open_it(timeout_ms)
+            ahead_s.append(timeout_ms / 1_000 - 0.2)
+
+        channel.connection.close()
+        monkeypatch.setattr(channel, "open", open_slowly)
+        monkeypatch.setattr(channel, "_confirmed", lambda *_: None)
+
+    return slow
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_call_has_one_deadline_for_connecting_and_the_rest(
+    amqp_url: str, slow_to_open: Callable[[Publisher], None], *, waits: bool
+) -> None:
+    with new_topic(amqp_url) as topic, Publisher(amqp_url, topic, timeout_ms=1_000 * WITHIN_S) as publisher:
+        slow_to_open(publisher)
+        since = time.monotonic()
+        with pytest.raises(PublishFailed, match="no confirm came in time"):
+            publisher.publish("a", b"x", wait=waits).result()
+        assert time.monotonic() - since < WITHIN_S / 2
+
+
+def test_a_call_that_waited_for_a_connection_does_not_wait_for_others_that_are_due_later(
+    amqp_url: str, slow_to_open: Callable[[Publisher], None]
+) -> None:
+    """They were sent first, on the same connection."""
+    with (
+        new_topic(amqp_url) as topic,
+        Publisher(amqp_url, topic, timeout_ms=1_000 * WITHIN_S, unseen_failures="log") as publisher,
+    ):
+        slow_to_open(publisher)
+        open_it = publisher._channel.open
+
+        def open_for_others(timeout_ms: int) -> None:
+            open_it(timeout_ms)
+            others.append(publisher.publish("a", b"x", wait=False))
+
+        others = list[Future[int]]()
+        publisher._channel.open = open_for_others  # type: ignore[method-assign]
+        since = time.monotonic()
+        assert isinstance(publisher.publish("a", b"y", wait=False).exception(WITHIN_S), PublishFailed)
+        assert time.monotonic() - since < WITHIN_S / 2
+        assert not others[0].done()
+        publisher._timeout_ms = 100
+
+
+@pytest.mark.anyio
+async def test_an_async_call_has_one_deadline_too(
+    amqp_url: str, slow_to_open: Callable[[AsyncPublisher], None]
+) -> None:
+    with new_topic(amqp_url) as topic:
+        async with AsyncPublisher(amqp_url, topic, timeout_ms=1_000 * WITHIN_S) as publisher:
+            slow_to_open(publisher)
+            since = time.monotonic()
+            with pytest.raises(PublishFailed, match="no confirm came in time"):
+                await publisher.publish("a", b"x")
+            assert time.monotonic() - since < WITHIN_S / 2
 
 
 def block(publisher: Publisher, blocked: bool) -> None:

@@ -243,15 +243,19 @@ class ConfirmChannel:
         if len(message.body) > self._most_body > 0:
             raise refused(message, _too_large(message, self._most_body))
 
-    def send(self, message: UnconfirmedMessage) -> None:
-        """Sends the message after those sent before it, once there is room in the window; never blocks.
+    def send(self, message: UnconfirmedMessage, begun: float) -> None:
+        """Sends the message after those sent before it, once there is room in the window; never blocks. Its time runs from
+        the moment when its call began.
 
         Raises:
             PublishFailed: the connection is gone.
         """
         message.partition = message.route(self.topic)
-        message.due = time.monotonic() + self._timeout_ms / 1000
+        message.due = begun + self._timeout_ms / 1000
         self.window.line.append(message)
+        if time.monotonic() - begun > TOGETHER_MS / 1000:  # it had to connect, and may be due before those ahead of it
+            due_ms = _ms_until(message.due) + TOGETHER_MS
+            self._connection.submit(lambda: self._connection.call_later(due_ms, partial(self._end_late, once=True)))
         if not self._connection.submit(self._let_in):
             message.watched = message.withdrawn = True
             message.ended.open()
@@ -425,16 +429,18 @@ class ConfirmChannel:
         for message in self.window.let_in():
             self._write(message)
 
-    def _end_late(self) -> None:
+    def _end_late(self, *, once: bool = False) -> None:
         """Ends what has timed out, in order, unless a call waits for it and does that; looks again when the next one would."""
-        now = time.monotonic()
+        now, due = time.monotonic(), None
         for message in sorted(self.window.timed(), key=lambda it: it.due):
             if message.due > now:
-                self._end_late_from(message.due)
+                due = message.due
                 break
             self._settle(message, self._why_late(message))
-        else:
-            self._is_timed = False
+        if not once:
+            self._is_timed = due is not None
+            if due is not None:
+                self._end_late_from(due)
         self._change_layout()
 
     def _end_late_from(self, due: float) -> None:

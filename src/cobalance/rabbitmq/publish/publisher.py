@@ -1,6 +1,7 @@
 """Publishes keyed messages to a topic, each confirmed by the broker."""
 
 import logging
+import time
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
@@ -131,7 +132,8 @@ class Publisher(_Publishing):
         properties of a message, such as `message_id`, `content_type` or `reply_to`. A priority is refused, since a
         partition's messages are in order, and RabbitMQ 4's quorum queues would deliver this one ahead of older ones.
 
-        The future's result is the partition; it fails after `timeout_ms` without a confirm, and cannot be cancelled. What
+        The future's result is the partition; it fails without a confirm within `timeout_ms`, of which waiting for a
+        connection, and for room in the window, takes its part. It cannot be cancelled. What
         could not be sent by then, as while the broker blocks publishers, is not sent later ("not_executed"). Its
         callbacks run on the publisher's own thread, so they hold it up, and must not wait for it. They may publish on
         with `wait=False`: what has no room in the window yet is sent when it has.
@@ -166,6 +168,7 @@ class Publisher(_Publishing):
     ) -> Future[int]:
         if wait:
             self._channel.check_may_wait("publish", "give wait=False")
+        begun = time.monotonic()
         message = self._envelopes.seal(
             key, body, headers, partition=partition, persistent=persistent, properties=properties
         )
@@ -173,15 +176,15 @@ class Publisher(_Publishing):
             self._channel.open(self._timeout_ms)
         self._channel.check(message)
         message.watched, message.is_timed = wait, not wait
-        patience_s = self._timeout_ms / 1000
         try:
-            self._channel.send(message)
+            self._channel.send(message, begun)
             if metered is not None:
                 metered.follow(message)
+            left_s = begun + self._timeout_ms / 1000 - time.monotonic()
             if wait:
-                in_time = message.ended.wait(patience_s)
+                in_time = message.ended.wait(left_s)
             else:  # in a callback there is no waiting for room, since only this thread can make it
-                in_time = self._channel.in_callback or self._channel.window.wait_for_room(message, patience_s)
+                in_time = self._channel.in_callback or self._channel.window.wait_for_room(message, left_s)
             failure = None if in_time else self._channel.withdraw(message)
         except BaseException:  # A signal handler may raise anywhere in here, and may not be the last.
             self._channel.withdraw(message)
@@ -282,6 +285,7 @@ class AsyncPublisher(_Publishing):
         persistent: bool,
         metered: Publishing | None = None,
     ) -> int:
+        begun = time.monotonic()
         message = self._envelopes.seal(
             key, body, headers, partition=partition, persistent=persistent, properties=properties
         )
@@ -289,7 +293,7 @@ class AsyncPublisher(_Publishing):
             await self._open()
         self._channel.check(message)
         message.is_timed = True
-        self._channel.send(message)
+        self._channel.send(message, begun)
         if metered is not None:
             metered.follow(message)
         try:
