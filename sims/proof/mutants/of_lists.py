@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proof.mutants.mutant import Mutant, lua
+from proof.mutants.mutant import Mutant, lua, python
 
 LISTS: tuple[Mutant, ...] = (
     lua(
@@ -44,6 +44,22 @@ LISTS: tuple[Mutant, ...] = (
         "  if true then\n",
         "A new list removes what it does not name, although the old processes go on naming it.",
         "deploy_drops@1..3",
+    ),
+    lua(
+        "begun-by-every-newer-list",
+        "set_resources",
+        "elseif is_walked_by_another() then",
+        "elseif VERSION == l.version and is_walked_by_another() then",
+        "Lists that members replace faster than they are walked through are never known.",
+        "tests/coordinator/test_resource_list.py",
+    ),
+    python(
+        "newer-list-begins-at-once",
+        "declaration",
+        "if version >= self._declared[0] and (self._is_sent or self._after):",
+        "if False:",
+        "A list that is replaced faster than it is sent is never known.",
+        "tests/member/test_session_calls.py",
     ),
     lua(
         "never-let-go",
