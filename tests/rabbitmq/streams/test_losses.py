@@ -37,6 +37,7 @@ def consumer_that_got(*offsets: int) -> StreamConsumer:
 
 async def test_the_message_at_the_position_is_no_progress() -> None:
     """It arrives on every channel, so a channel lost right after it is retried at growing intervals."""
+    connection = SimpleNamespace(is_open=True)
     group: Any = SimpleNamespace(
         name="g",
         key_prefix="cobalance",
@@ -44,7 +45,8 @@ async def test_the_message_at_the_position_is_no_progress() -> None:
         own=MemberSettings(),
         share=lambda: None,
         by_key=lambda _: None,
-        connection=SimpleNamespace(is_open=True),
+        connection=connection,
+        link=SimpleNamespace(connection=connection, reconnection=SimpleNamespace(losses=0), lasting_ms=60_000),
     )
     streams: Any = SimpleNamespace(settings=StreamSettings())
     worker: Any = StreamWorker(Tenure("s", 1, 5, group), STREAM, group, streams)
