@@ -79,6 +79,9 @@ def interrupted(
         call()
     except Interrupted:
         pass
+    except RuntimeError as error:
+        if not isinstance(error.__context__, Interrupted):  # Python's Condition raises one for it
+            raise
     finally:
         sys.settrace(before)
         gc.enable()
