@@ -78,6 +78,9 @@ def churn(handle: Handler) -> Iterator[Churn]:
     found.crash(first)
     found.leave(second)
     found.join(orders, handle)
+    for number in range(30):  # some of it for either of those that stay
+        broker.publish(orders, f"customer-{number}", "order")
+    found.until(lambda: broker.is_empty(orders))
     broker.publish(orders, "customer-2", "stuck", "waiting")
     yield found
     handle.are_over.set()
