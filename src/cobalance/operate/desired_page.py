@@ -7,6 +7,7 @@ begins with the first request, which autoscalers repeat.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
@@ -25,14 +26,20 @@ from cobalance.redact import redact
 _PATH = re.compile(r"/api/v1/groups/([^/]+)/desired-members")
 
 
-def desired_pages(snapshot: Callable[[str], GroupDescription], settings: ScalingSettings | None = None) -> FindPage:
+def desired_pages(
+    snapshot: Callable[[str], GroupDescription],
+    settings: ScalingSettings | None = None,
+    *,
+    now_s: Callable[[], float] = time.monotonic,
+) -> FindPage:
     """Path → the page of the group in it, for an :class:`HttpListener`.
 
     Args:
         snapshot: of a group, by its name; such as :meth:`GroupMetrics.snapshot`.
         settings: of all groups.
+        now_s: this process's clock. Those of groups differ.
     """
-    scalings: dict[str, tuple[int, Scaling]] = {}  # and when each was last asked for, the latest last
+    scalings: dict[str, tuple[float, Scaling]] = {}  # and when each was last asked for, the latest last
     lock = Lock()
 
     def answer(name: str) -> Answer:
@@ -45,8 +52,8 @@ def desired_pages(snapshot: Callable[[str], GroupDescription], settings: Scaling
             return json_answer(status_of(error), {"error": redact(str(error))})
         with lock:
             _, scaling = scalings.pop(name) if name in scalings else (0, Scaling(settings))
-            scalings[name] = group.at_ms, scaling
-            while group.at_ms - next(iter(scalings.values()))[0] > DAY_MS:
+            scalings[name] = now_s(), scaling
+            while now_s() - next(iter(scalings.values()))[0] > DAY_MS / 1000:
                 del scalings[next(iter(scalings))]
             found = scaling.judge(group)
         body = {"group": name, **attrs.asdict(found), "at_ms": group.at_ms}
