@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import anyio
@@ -418,28 +419,65 @@ def test_what_cannot_be_asked_in_time_stays(
         it.queue_delete(first)
 
 
-@pytest.mark.thorough
-def test_what_was_given_back_brings_its_queue_back(here: Place, hashing_rabbitmq: servers.OwnRabbitMQ) -> None:
-    """Its last holder ran out of time: an unbound queue with messages is kept until it is deleted."""
+@contextmanager
+def let_go(here: Place, rabbitmq: servers.OwnRabbitMQ) -> Iterator[tuple[ManagedSource, str, str]]:
+    """A queue that is bound, and one that was unbound and let go."""
     exchange = unique("back")
     first, second = f"{exchange}.a", f"{exchange}.b"
-    source = ManagedSource(BoundQueues(exchange), here.amqp_url, hashing_rabbitmq.management_url)
+    source = ManagedSource(BoundQueues(exchange), here.amqp_url, rabbitmq.management_url)
     with channel(here.amqp_url) as it:
         it.exchange_declare(exchange)
         for name in (first, second):
             it.queue_declare(name, durable=True)
         it.queue_bind(first, exchange, "x")
-        held_now = {first: row(first), second: row(second)}
-        while source.look(held_now).resources == (first, second):
+        while source.look({first: row(first), second: row(second)}).resources == (first, second):
             pass
-        assert source.look({first: row(first)}).resources == (first,)
-        here.publish(second, "late")
+        yield source, first, second
+        for name in (first, second):
+            it.queue_delete(name)
+        it.exchange_delete(exchange)
+
+
+@pytest.mark.thorough
+def test_what_was_given_back_brings_its_queue_back(here: Place, hashing_rabbitmq: servers.OwnRabbitMQ) -> None:
+    """Its last holder ran out of time: an unbound queue with messages is kept until it is deleted."""
+    with let_go(here, hashing_rabbitmq) as (source, first, second):
+        with channel(here.amqp_url) as holder:
+            holder.basic_consume(second, lambda *_: None)
+            for _ in range(2):
+                assert source.look({first: row(first)}).resources == (first,)
+            here.publish(second, "late")
+            assert source.look({first: row(first)}).resources == (first,)
+        while source.look({first: row(first)}).resources == (first,):
+            pass
         assert source.look({first: row(first)}).resources == (first, second)
         assert bodies_in(here.amqp_url, second) == ["late"]
-        it.queue_delete(second)
+        with channel(here.amqp_url) as it:
+            it.queue_delete(second)
         assert source.look({first: row(first)}).resources == (first,)
-        it.queue_delete(first)
-        it.exchange_delete(exchange)
+
+
+@pytest.mark.thorough
+def test_a_queue_that_was_let_go_is_for_others_to_use(here: Place, hashing_rabbitmq: servers.OwnRabbitMQ) -> None:
+    """Once its last holder has gone, and it was found empty, what is in it is of another program."""
+    with let_go(here, hashing_rabbitmq) as (source, first, second):
+        assert source.look({first: row(first)}).resources == (first,)
+        here.publish(second, "of another program")
+        for _ in range(2):
+            assert source.look({first: row(first)}).resources == (first,)
+
+
+@pytest.mark.thorough
+def test_a_queue_that_was_let_go_stays_so_while_it_cannot_be_asked(
+    here: Place, hashing_rabbitmq: servers.OwnRabbitMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only of queues that are still held is silence a reason to keep them."""
+    with let_go(here, hashing_rabbitmq) as (source, first, second):
+        with monkeypatch.context() as patched:
+            patched.setattr(sources, "ASK_S", 0)
+            assert source.look({first: row(first)}).resources == (first,)
+        here.publish(second, "late")
+        assert source.look({first: row(first)}).resources == (first, second)
 
 
 def test_what_the_management_api_says(here: Place, hashing_rabbitmq: servers.OwnRabbitMQ) -> None:

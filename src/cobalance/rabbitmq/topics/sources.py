@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from cobalance.coordinator.client import ResourceRow
+    from cobalance.rabbitmq.topics.queue_state import QueueState
 
 log = logging.getLogger("cobalance.rabbitmq")
 
@@ -75,8 +76,8 @@ class ManagedSource:
 
     A missing queue may be back a moment later, so it must be missing twice to be removed; and one that has messages is
     consumed until it is empty. The API's counts lag, and a queue is on none of its pages if others before it are deleted
-    meanwhile; so RabbitMQ itself is asked before a queue is let go, and again afterwards: its holder may have returned
-    some messages.
+    meanwhile; so RabbitMQ itself is asked before a queue is let go, and again afterwards, until its holder has gone: it
+    may have returned some messages. What comes later is of somebody else.
     """
 
     def __init__(self, wanted: BoundQueues | MatchingQueues, amqp_url: str, management_url: str | None) -> None:
@@ -103,18 +104,20 @@ class ManagedSource:
             return Look(None)
         gone = {name for name, row in listed.items() if name not in found and not row.removing}
         uncounted = {name for name in gone if not counts.get(name, 0)}
-        ready = self._ready(uncounted | self._let_go)
-        there = {name for name, messages in ready.items() if messages is not None}
-        found |= wanted & there
-        unfinished = (gone - uncounted) | {name for name in there if ready[name]}
+        states = self._states(uncounted | self._let_go)
+        there = {name: state for name, state in states.items() if state is not None}
+        found |= wanted & there.keys()
+        held_back = {name for name, it in there.items() if it.ready and (name in listed or not it.consumers)}
+        unfinished = (gone - uncounted) | (uncounted - states.keys()) | held_back
         missing = gone - unfinished - found
         kept, self._missing = missing - self._missing, missing
-        self._let_go = ((self._let_go | missing) - found - kept) & there
+        released = states.keys() - listed.keys() - held_back - {name for name, it in there.items() if it.consumers}
+        self._let_go = ((self._let_go - released) | (missing & there.keys())) - found - kept
         return Look(tuple(sorted(found | unfinished | kept)))
 
-    def _ready(self, names: set[str]) -> dict[str, int | None]:
-        """As RabbitMQ counts them; 1 where it does not say in time, so that such a queue stays, and the others are looked at."""
-        ready: dict[str, int | None] = dict.fromkeys(names, 1)
+    def _states(self, names: set[str]) -> dict[str, QueueState | None]:
+        """As RabbitMQ has them, None where there is none; without those of which it says nothing in time."""
+        states: dict[str, QueueState | None] = {}
         until = time.monotonic() + ASK_S
         if names:
             with connected(self._amqp_url, give_up_at=until + ASK_S) as admin:
@@ -122,8 +125,8 @@ class ManagedSource:
                     if time.monotonic() >= until:
                         break
                     with suppress(CobalanceError):
-                        ready[name] = admin.ready(name)
-        return ready
+                        states[name] = admin.state(name)
+        return states
 
     def _counts(self) -> dict[str, int]:
         return message_counts(self._amqp_url, self._management_url)
