@@ -271,15 +271,13 @@ Counts = Mapping[str, int | None]
 
 def _exact_counts(admin: Admin, url: str, management_url: str, name: str) -> Counts:
     """Raises Unreachable if they are statistics, which would not know yet what we have just taken from a queue of our own."""
-    probe = f"{name}.probe{LOCK_SUFFIX}"
+    probe = f"{name}.{uuid.uuid4().hex}{LOCK_SUFFIX}"  # no topic's own lock
     with admin.channel(probe) as channel:
         channel.confirm_delivery()
         channel.queue_declare(probe, exclusive=True, arguments={"x-queue-type": "classic"})
         channel.basic_publish("", probe, b"")
         channel.basic_get(probe)
-        counts = exact_counts(
-            url, management_url, rf"^{re.escape(name)}(\.v[0-9]+-[0-9]+|-[0-9]+|\.probe{re.escape(LOCK_SUFFIX)})$"
-        )
+        counts = exact_counts(url, management_url, rf"^({re.escape(name)}(\.v[0-9]+)?-[0-9]+|{re.escape(probe)})$")
         channel.queue_delete(probe)
     if counts.get(probe) != 1:
         raise _uncounted(probe)
