@@ -5,14 +5,17 @@ from __future__ import annotations
 import gc
 import shlex
 import socket
+import ssl
 import threading
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import attrs
 import pytest
 import redis
+import trustme
 from tests.cli_process import SECRET
 from tests.dashboard.asking import ask, events, stream
 from tests.dashboard.scenes import Scene
@@ -21,6 +24,7 @@ from cobalance import GroupAdmin
 from cobalance.cli.app import app
 from cobalance.coordinator.memory.transport import MemoryTransport
 from cobalance.coordinator.transport import Reply, Script
+from cobalance.dashboard import server as dashboard_server
 from cobalance.dashboard.feeds import FORGOTTEN_S, Feeds
 from cobalance.dashboard.server import DashboardServer
 from cobalance.dashboard.status import FRESH_S as STATUS_FRESH_S
@@ -308,6 +312,34 @@ def test_a_stream_ends_with_the_server(admin: GroupAdmin) -> None:
         next(messages)
         server.__exit__()
         assert all(not it["all"] for it in messages)
+
+
+@pytest.mark.parametrize("is_https", [False, True])
+def test_a_browser_that_does_not_read_is_cut_off(
+    is_https: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Suspended, or on a machine that sleeps: the server stops all the same, without a word in the log."""
+    monkeypatch.setattr(dashboard_server, "GRACE_S", 0.2)
+    authority, file = trustme.CA(), tmp_path / "server.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(file)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    store = Scene(1_000, members=1).backend.store
+    with GroupAdmin(transport=MemoryTransport(store), amqp_url="memory://dashboard") as admin:
+        server = DashboardServer(admin, port=0, certificate=file if is_https else None)
+        server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+        with server, socket.socket() as plain_browser:
+            plain_browser.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            plain_browser.connect(("127.0.0.1", server.port))
+            browser = trusting.wrap_socket(plain_browser, server_hostname="127.0.0.1") if is_https else plain_browser
+            with browser:
+                browser.sendall(b"GET /api/v1/groups/g/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                assert browser.recv(4) == b"HTTP"
+                ending = threading.Thread(target=server.__exit__)
+                ending.start()
+                ending.join(60)
+                assert not ending.is_alive()
+    assert not [it for it in caplog.records if it.levelname in {"WARNING", "ERROR"}]
 
 
 def test_a_group_that_is_deleted_ends_its_streams(port: int, admin: GroupAdmin) -> None:

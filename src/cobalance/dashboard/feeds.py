@@ -32,7 +32,7 @@ class Feeds:
         self.overview = Overview(admin, self._watch, clock=clock)
         self.status = Status(admin, clock=clock)
         self.closing = False
-        """Set when the server stops: streams of events end within a second."""
+        """Set when the server stops: streams of events end within a second, if they are read."""
 
     def known(self, group: str) -> Feed | None:
         """The feed of a group that somebody has asked for lately."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import re
 import signal
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 PORT = 8642
 
 SHORTEST_PASSWORD = 12
+
+GRACE_S = 3.0
+"""How long answers may take once the server stops; then their connections are cut."""
 
 
 class DashboardServer:
@@ -152,7 +156,13 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._feeds.closing = True
+        asyncio.get_running_loop().call_later(GRACE_S, self._cut)
         await super().shutdown(sockets)
+
+    def _cut(self) -> None:
+        """An answer that nobody reads would never end. uvicorn's own time limit logs a traceback for each."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
 
 def _load(config: uvicorn.Config) -> None:
