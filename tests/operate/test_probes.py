@@ -6,7 +6,9 @@ import http.client
 import itertools
 import json
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +24,7 @@ from tests.names import unique
 
 from cobalance import BlockingGroup, ConsumerGroup, Group, Publisher, Tenure
 from cobalance.errors import UsageError
-from cobalance.operate import ProbeServer, probe_app
+from cobalance.operate import ProbeServer, http_listener, probe_app
 from cobalance.operate.http_listener import is_known
 from cobalance.servers.ports import free_port
 from cobalance.settings import GroupSettings
@@ -148,6 +150,46 @@ def test_there_is_nothing_but_probes() -> None:
         connection.request("POST", "/livez")
         assert connection.getresponse().status == 501
         connection.close()
+
+
+def test_a_request_that_drips_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole of it has one time limit, however often something comes."""
+    monkeypatch.setattr(http_listener, "PATIENCE_S", 1.0)
+    with ProbeServer(made(), port=0) as server, socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.sendall(b"GET /livez HTTP/1.1\r\nX-A: ")
+        for _ in range(100):
+            if select.select([client], [], [], 0.1)[0]:
+                break
+            client.sendall(b"a")
+        else:
+            pytest.fail("it is still served")
+        assert ended(client)
+        assert ask(server.port, "/livez")[0] == 200
+
+
+async def test_only_so_many_connections_are_served_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More are closed at once, until one of the others ends."""
+    monkeypatch.setattr(http_listener, "PATIENCE_S", 1_000.0)
+    monkeypatch.setattr(http_listener, "MOST_CONNECTIONS", 2)
+    with ProbeServer(made(), port=0) as server:
+        first, second, third = (socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(3))
+        with first, second, third:
+            assert await anyio.to_thread.run_sync(ended, third)
+            first.close()
+            listening = server._server
+            assert listening is not None
+            await eventually(lambda: len(listening.serving) == 1)
+            assert (await asked(server.port, "/livez"))[0] == 200
+            second.sendall(b"GET /livez HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            assert second.recv(12) == b"HTTP/1.0 200"
+
+
+def ended(client: socket.socket) -> bool:
+    """Waits for the server to say or end something."""
+    try:
+        return not client.recv(1)
+    except ConnectionResetError:  # there was something unread
+        return True
 
 
 def test_it_listens_on_this_machine_only_and_says_if_it_cannot() -> None:

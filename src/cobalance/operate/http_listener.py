@@ -2,14 +2,16 @@
 
 It serves a few pages, read-only. Without being told otherwise it listens on this machine only. A page of the internet
 could have a browser on this machine ask it under a name that resolves to 127.0.0.1, so names in ``Host`` have to be
-known; addresses need not be.
+known; addresses need not be. Each connection has a thread, so their number and the time for a request are limited.
 """
 
 from __future__ import annotations
 
+import io
 import ipaddress
 import socket
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,7 +26,10 @@ from cobalance.limits import check_integer, check_kind
 LOCALHOST = "127.0.0.1"
 
 PATIENCE_S = 5.0
-"""How long a client may take to send its request."""
+"""How long a client may take to send its whole request, and as long again to take the answer's head, and its body."""
+
+MOST_CONNECTIONS = 64
+"""More at once are closed without an answer."""
 
 
 @attrs.frozen
@@ -126,8 +131,20 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, host: str, port: int, find_page: FindPage, names: Collection[str]) -> None:
         self.find_page, self.names = find_page, names
+        self.serving: set[Any] = set()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Request)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self.serving) >= MOST_CONNECTIONS:
+            self.shutdown_request(request)
+            return
+        self.serving.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.serving.discard(request)
+        super().shutdown_request(request)
 
     def answer(self, host: str, path: str) -> Answer:
         if not is_known(host, self.names):
@@ -139,10 +156,30 @@ class _Server(ThreadingHTTPServer):
         """Clients may go when they like."""
 
 
+class _Incoming(io.RawIOBase):
+    """What a client sends, all of it within one time limit."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self._until = connection, time.monotonic() + PATIENCE_S
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self._until - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left_s)
+        return self._connection.recv_into(buffer)
+
+
 class _Request(BaseHTTPRequestHandler):
     server: _Server
-    timeout = PATIENCE_S
     server_version, sys_version = "cobalance", ""
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = io.BufferedReader(_Incoming(self.connection))
 
     def do_GET(self) -> None:
         self._answer(with_body=True)
@@ -152,6 +189,7 @@ class _Request(BaseHTTPRequestHandler):
 
     def _answer(self, *, with_body: bool) -> None:
         answer = self.server.answer(self.headers.get("Host", ""), urlsplit(self.path).path)
+        self.connection.settimeout(PATIENCE_S)
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))
