@@ -11,8 +11,10 @@ import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
@@ -20,9 +22,11 @@ import pytest
 from tests.cli_process import cobalance, cobalance_process, running
 from tests.consumers import new_topic
 from tests.faults.eventually import eventually
+from tests.faults.management_api import OK, trickling
 from tests.names import unique
 
 from cobalance import BlockingGroup, ConsumerGroup, Group, Publisher, Tenure
+from cobalance.cli import health
 from cobalance.errors import UsageError
 from cobalance.operate import ProbeServer, http_listener, probe_app
 from cobalance.operate.http_listener import is_known
@@ -257,6 +261,36 @@ def test_what_is_no_member_is_not_taken_for_one() -> None:
                 assert other.poll() is None
         finally:
             other.kill()
+    assert (outcome.code, "is no member" in outcome.err) == (3, True)
+
+
+def at(url: str) -> tuple[str, str]:
+    """The options of `cobalance health` for what listens at this URL."""
+    return "--port", str(urlsplit(url).port)
+
+
+@pytest.mark.parametrize("beginning", [b"", OK + b"X: ", OK + b"Content-Length: 10000\r\n\r\n", OK + b"\r\n"])
+def test_a_probe_that_is_answered_without_end_ends(beginning: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time is for all of the answer, instead of for each byte."""
+    monkeypatch.setattr(health, "TIMEOUT_S", 0.3)
+    with ThreadPoolExecutor(1) as pool, trickling(beginning) as url:
+        outcome = pool.submit(cobalance, "health", "--live", *at(url)).result(20)
+    assert (outcome.code, "No member answers probes" in outcome.err) == (3, True)
+
+
+@pytest.mark.parametrize("host", ["a b", "a" * 70, ""])
+def test_a_host_that_cannot_be_one_does_not_answer(host: str) -> None:
+    """As any other where nothing listens."""
+    outcome = cobalance("health", "--live", "--host", host)
+    assert (outcome.code, "No member answers probes" in outcome.err) == (3, True)
+
+
+def test_a_probe_does_not_read_more_than_a_member_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would fill the memory of the container."""
+    monkeypatch.setattr(health, "TIMEOUT_S", 20.0)
+    monkeypatch.setattr(health, "MOST_BYTES", 100_000)
+    with trickling(OK + b"\r\n", b" " * 10_000, 0) as url:
+        outcome = cobalance("health", "--live", *at(url))
     assert (outcome.code, "is no member" in outcome.err) == (3, True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -12,11 +11,16 @@ from cobalance.cli.exits import FAILED, OK
 from cobalance.cli.options import Json
 from cobalance.cli.output import print_json
 from cobalance.errors import Unreachable, UsageError
+from cobalance.http_call import NoAnswerError, call_http
 from cobalance.limits import parse_json
 from cobalance.operate.http_listener import LOCALHOST
 from cobalance.operate.probes import PATHS, PORT, Probe
 
 TIMEOUT_S = 5.0
+"""For the whole answer."""
+
+MOST_BYTES = 2**24
+"""How long an answer may be: that of ten thousand groups is shorter. What is cut off is no JSON."""
 
 PROBE_PORT = "COBALANCE_PROBE_PORT"
 
@@ -48,16 +52,12 @@ def health(
 
 def _ask(host: str, port: int, probe: Probe) -> dict[str, Any]:
     path = next(path for path, it in PATHS.items() if it == probe)
-    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     try:
-        connection.request("GET", path)
-        body = connection.getresponse().read()
-    except (OSError, http.client.HTTPException) as error:
+        _, body = call_http("GET", host, port, path, timeout_s=TIMEOUT_S, most=MOST_BYTES)
+    except NoAnswerError as error:
         raise Unreachable(
-            f"No member answers probes at {host}, port {port} ({type(error).__name__}): start it with --probe-port, or give its port."
+            f"No member answers probes at {host}, port {port} ({error}): start it with --probe-port, or give its port."
         ) from None
-    finally:
-        connection.close()
     with suppress(ValueError):
         found = parse_json(body, dict)
         if {probe, "groups"} <= found.keys():

@@ -1,21 +1,19 @@
 """What only RabbitMQ's management API can tell, since AMQP cannot list anything."""
 
 import base64
-import http.client
-import io
 import re
-import socket
 import ssl
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar, cast
+from http import HTTPStatus
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 import attrs
 
 from cobalance.errors import AuthenticationRefused, TopicMissing, Unreachable, UsageError, counted
+from cobalance.http_call import NoAnswerError, call_http
 from cobalance.limits import parse_json
 from cobalance.rabbitmq.topics.admin import LOCK_SUFFIX
 from cobalance.rabbitmq.topics.broker import LAYOUT_ARGUMENT, PARTITIONS_ARGUMENT
@@ -167,7 +165,7 @@ def close_connection(
     path = f"/api/connections/{quote(name, safe='')}"
 
     def check(place: str, status: int, body: bytes) -> None:
-        if status not in {http.HTTPStatus.NO_CONTENT, http.HTTPStatus.NOT_FOUND}:
+        if status not in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND}:
             _decode(place, status, body)
             raise _unusable(place, "has not said that it closed a connection")
 
@@ -197,7 +195,7 @@ def _get(
     """Returns what `understand` makes of the JSON. What raises there is not RabbitMQ's."""
 
     def read(place: str, status: int, body: bytes) -> T:
-        if missing and status == http.HTTPStatus.NOT_FOUND:
+        if missing and status == HTTPStatus.NOT_FOUND:
             raise TopicMissing(missing)
         found = _decode(place, status, body)
         try:
@@ -255,79 +253,24 @@ def _call(request: _Request, amqp: SplitResult, api: SplitResult, timeout_ms: in
     giver = api if api.username else amqp
     user, password = unquote(giver.username or "guest"), unquote(giver.password or "guest")
     token = base64.b64encode(f"{user}:{password}".encode()).decode()
-    context, connection = _tls(api), http.client.HTTPConnection(host, port)
-    until = time.monotonic() + timeout_ms / 1000
+    headers = {"Authorization": f"Basic {token}", **request.headers}
+    path, timeout_s = api.path.rstrip("/") + request.path, timeout_ms / 1000
     try:
-        connection.sock = cast("socket.socket", _Timed(_connected(host, port, context, until), until))
-        headers = {"Authorization": f"Basic {token}", **request.headers}
-        connection.request(request.method, api.path.rstrip("/") + request.path, headers=headers)
-        response = connection.getresponse()
-        status, body = response.status, response.read(MOST_BYTES + 1)
-    except (OSError, http.client.HTTPException) as error:
-        status, body = 0, type(error).__name__.encode()
-    finally:
-        connection.close()
+        status, body = call_http(
+            request.method,
+            host,
+            port,
+            path,
+            timeout_s=timeout_s,
+            most=MOST_BYTES + 1,
+            headers=headers,
+            context=_tls(api),
+        )
+    except NoAnswerError as error:
+        status, body = 0, str(error).encode()
     if len(body) > MOST_BYTES:
         raise _unusable(f"{host}:{port}", f"answers with more than {MOST_BYTES:,} bytes")
     return f"{host}:{port}", status, body
-
-
-class _Timed:
-    """A socket with one deadline for everything: the timeout of a socket begins again with each byte that comes."""
-
-    def __init__(self, sock: socket.socket, until: float) -> None:
-        self._sock, self._until = sock, until
-        self.close = sock.close
-
-    def sendall(self, data: bytes) -> None:
-        self._sock.settimeout(_left_s(self._until))
-        self._sock.sendall(data)
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        del mode
-        return io.BufferedReader(_Incoming(self._sock, self._until))
-
-
-class _Incoming(io.RawIOBase):
-    """What such a socket is sent."""
-
-    def __init__(self, sock: socket.socket, until: float) -> None:
-        self._sock, self._until, self._file = sock, until, sock.makefile("rb", buffering=0)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        self._sock.settimeout(_left_s(self._until))
-        return self._file.readinto(buffer)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-def _left_s(until: float) -> float:
-    left_s = until - time.monotonic()
-    if left_s <= 0:
-        raise TimeoutError
-    return left_s
-
-
-def _connected(host: str, port: int, context: ssl.SSLContext | None, until: float) -> socket.socket:
-    """Tries each address of the host: none that is silent takes the time of the others."""
-    failure = OSError()
-    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    for untried, (family, kind, protocol, _, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.settimeout(_left_s(until) / untried)
-            sock.connect(address)
-            sock.settimeout(_left_s(until))
-            return context.wrap_socket(sock, server_hostname=host) if context else sock
-        except OSError as error:
-            sock.close()
-            failure = error
-    raise failure
 
 
 def _split(url: str) -> SplitResult:
@@ -355,15 +298,15 @@ def _tls(api: SplitResult) -> ssl.SSLContext | None:
 
 
 def _decode(place: str, status: int, body: bytes) -> Any:
-    if status == http.HTTPStatus.OK:
+    if status == HTTPStatus.OK:
         with suppress(ValueError):
             return parse_json(body, object)
-    if status in {http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN}:
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         raise AuthenticationRefused(
             f"RabbitMQ's management API at {place} refused the user: it needs the right password and the tag 'management' "
             "(rabbitmqctl set_user_tags USER management)."
         )
-    answered = "what is not JSON" if status == http.HTTPStatus.OK else f"status {status}"
+    answered = "what is not JSON" if status == HTTPStatus.OK else f"status {status}"
     what = f"answers with {answered}" if status else f"cannot be reached ({body.decode()})"
     raise _unusable(place, what)
 
