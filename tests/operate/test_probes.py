@@ -22,7 +22,7 @@ import pytest
 from tests.cli_process import cobalance, cobalance_process, running
 from tests.consumers import new_topic
 from tests.faults.eventually import eventually
-from tests.faults.management_api import OK, trickling
+from tests.faults.management_api import OK, gateway, trickling
 from tests.names import unique
 
 from cobalance import BlockingGroup, ConsumerGroup, Group, Publisher, Tenure
@@ -267,6 +267,32 @@ def test_what_is_no_member_is_not_taken_for_one() -> None:
 def at(url: str) -> tuple[str, str]:
     """The options of `cobalance health` for what listens at this URL."""
     return "--port", str(urlsplit(url).port)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(b'{"live": true}', b'{"live": "no", "groups": []}', b'{"live": 1, "groups": []}', b'{"groups": []}'),
+        *(b'{"live": true, "groups": %s}' % groups for groups in (b"7", b"{}", b"null", b"[7]", b"[{}]", b'["group"]')),
+        b'{"live": true, "groups": [{"group": 7, "state": "member", "reasons": []}]}',
+        b'{"live": true, "groups": [{"group": "g", "state": null, "reasons": []}]}',
+        b'{"live": true, "groups": [{"group": "g", "state": "member", "reasons": "none"}]}',
+        b'{"live": true, "groups": [{"group": "g", "state": "member", "reasons": [7]}]}',
+    ],
+)
+def test_json_of_another_shape_is_no_members(answer: bytes) -> None:
+    """Nor is it an unexpected error, or a member that is well."""
+    with gateway(answer=answer) as (_, url):
+        outcome = cobalance("health", "--live", *at(url))
+    assert (outcome.code, outcome.out, "is no member" in outcome.err) == (3, "", True)
+
+
+def test_what_is_answered_does_not_steer_the_terminal() -> None:
+    """Another program may have the port."""
+    group = {"group": "\x1b[31mg", "state": "\x1b[2J", "reasons": ["a\nb"]}
+    with gateway(answer=json.dumps({"live": True, "groups": [group]}).encode()) as (_, url):
+        outcome = cobalance("health", "--live", *at(url))
+    assert (outcome.code, outcome.out) == (0, "\\x1b[31mg: \\x1b[2J; a\\nb\n")
 
 
 @pytest.mark.parametrize("beginning", [b"", OK + b"X: ", OK + b"Content-Length: 10000\r\n\r\n", OK + b"\r\n"])

@@ -15,6 +15,7 @@ from cobalance.http_call import NoAnswerError, call_http
 from cobalance.limits import parse_json
 from cobalance.operate.http_listener import LOCALHOST
 from cobalance.operate.probes import PATHS, PORT, Probe
+from cobalance.redact import printable
 
 TIMEOUT_S = 5.0
 """For the whole answer."""
@@ -46,7 +47,7 @@ def health(
         print_json(found)
     else:
         for group in found["groups"]:
-            print(f"{group['group']}: {group['state']}" + "".join(f"; {why}" for why in group["reasons"]))
+            print(printable("; ".join((f"{group['group']}: {group['state']}", *group["reasons"]))))
     return OK if found[probe] else FAILED
 
 
@@ -60,6 +61,17 @@ def _ask(host: str, port: int, probe: Probe) -> dict[str, Any]:
         ) from None
     with suppress(ValueError):
         found = parse_json(body, dict)
-        if {probe, "groups"} <= found.keys():
+        if _is_answer(found, probe):
             return found
     raise Unreachable(f"What answers at {host}, port {port}, is no member: give the port of its probes.")
+
+
+def _is_answer(found: dict[str, Any], probe: Probe) -> bool:
+    groups = found.get("groups")
+    return isinstance(found.get(probe), bool) and isinstance(groups, list) and all(_is_group(it) for it in groups)
+
+
+def _is_group(found: Any) -> bool:
+    if not isinstance(found, dict) or not isinstance(found.get("reasons"), list):
+        return False
+    return all(isinstance(it, str) for it in (found.get("group"), found.get("state"), *found["reasons"]))
