@@ -7,9 +7,11 @@ import itertools
 import logging
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -21,7 +23,9 @@ from tests.names import unique
 
 from cobalance import BlockingConsumerGroup, BlockingGroup, BlockingTenure, Delivery, Group, Topic, run
 from cobalance.coordinator.client import Coordinator
-from cobalance.coordinator.keys import scope
+from cobalance.coordinator.memory.store import MemoryStore
+from cobalance.coordinator.memory.transport import MemoryTransport
+from cobalance.coordinator.open import open_transport
 from cobalance.errors import Fenced, GroupFailed, MembershipError, NotHeld, TopicMissing, Unreachable, UsageError
 from cobalance.group.instance_file import InstanceFile
 from cobalance.group.tenure import Tenure
@@ -207,7 +211,7 @@ async def test_a_start_that_is_cancelled_while_it_connects_leaves_the_instance(
         tasks.start_soon(make(member=attrs.evolve(QUICK, instance_id="i")).start)
         assert await anyio.to_thread.run_sync(taken.wait, WITHIN_S)
         tasks.cancel_scope.cancel()
-    later = InstanceFile(scope("g"), "i")
+    later = InstanceFile(Coordinator(MemoryTransport(MemoryStore()), "g"), "i")
 
     def is_locked() -> bool:
         later.write("m")
@@ -219,6 +223,55 @@ async def test_a_start_that_is_cancelled_while_it_connects_leaves_the_instance(
         while not is_locked():  # noqa: ASYNC110 -- another thread closes it
             await anyio.sleep(0.01)
     later.close()
+
+
+@pytest.fixture
+def own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of instances are the test's own."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+@pytest.mark.usefixtures("own_files")
+@pytest.mark.parametrize(
+    ("one", "other", "are_one"),
+    [
+        ("redis://a", "redis://b", False),
+        ("redis://a", "redis://a:6380", False),
+        ("redis://a", "redis://user:pass@a:6379/0", True),
+        ("unix:///run/a", "unix:///run/b", False),
+        ("redis+sentinel://a,b/s", "redis+sentinel://a,c/s", False),
+        ("redis+sentinel://a,b/s", "redis+sentinel://a,b/t", False),
+        ("redis+sentinel://a,b/s", "redis+sentinel://:pass@a,b/s", True),
+        ("redis+cluster://a,b", "redis+cluster://a,c", False),
+        ("redis+cluster://a,b", "redis+cluster://:pass@a,b", True),
+    ],
+)
+def test_the_file_of_an_instance_is_that_of_its_server(
+    one: str, other: str, are_one: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Environments on one machine may have a server each. That a lock was refused is logged, once."""
+    caplog.set_level(logging.INFO)
+    first, second = (InstanceFile(Coordinator(open_transport(url), "g"), "i") for url in (one, other))
+    for file in (first, second, second):
+        file.write("m")
+    assert (second._file is None) is are_one
+    assert caplog.text.count("another process has it") == are_one
+    first.close()
+    second.write("m")
+    assert second._file is not None
+    second.close()
+
+
+def test_a_file_that_cannot_be_had_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The member works without."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    caplog.set_level(logging.INFO)
+    name = f"memory://start-stop-{next(_count)}"
+    with BlockingGroup("g", NAMES, redis_url=name, settings=SETTINGS, member=attrs.evolve(QUICK, instance_id="i")):
+        pass
+    assert caplog.text.count("No such file") == 1
 
 
 @pytest.mark.parametrize(("key_prefix", "database"), [("staging", 0), ("cobalance", 1)])

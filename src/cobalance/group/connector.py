@@ -62,7 +62,7 @@ class Connector:
         """Returns the group's session timeout."""
         coordinator = Coordinator(transport, self._group, key_prefix=self._key_prefix)
         if self._instance_id is not None:
-            self._file = InstanceFile(coordinator.scope, self._instance_id)
+            self._file = InstanceFile(coordinator, self._instance_id)
         try:
             coordinator.tick()
             check_members(self._group, int(coordinator.state()["members"]))

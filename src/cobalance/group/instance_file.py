@@ -9,6 +9,7 @@ to expire first.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import socket
@@ -17,6 +18,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from cobalance.group.event_log import log
 
 try:
     import fcntl
@@ -31,15 +34,16 @@ MOST_BYTES = 1_000
 
 
 class InstanceFile:
-    """The file of one instance id in one group, whose scope tells it from groups under other key prefixes, and in other
-    databases.
+    """The file of one instance id in one group. Groups at other servers, in other databases and under other key prefixes
+    have other files.
     """
 
-    def __init__(self, scope: str, instance_id: str) -> None:
-        self._instance_id = instance_id
-        self._name = hashlib.sha256(f"{scope}\0{instance_id}".encode()).hexdigest()[:32]
+    def __init__(self, coordinator: Coordinator, instance_id: str) -> None:
+        self._group, self._instance_id = coordinator.group, instance_id
+        server = getattr(coordinator.transport, "place", "")
+        self._name = hashlib.sha256(f"{server}\0{coordinator.scope}\0{instance_id}".encode()).hexdigest()[:32]
         self._file: int | None = None
-        self._written = False
+        self._written = self._has_logged = False
 
     def take(self, coordinator: Coordinator) -> str:
         """Locks the file. Returns the previous member with this instance id, if its process is dead and the group still
@@ -54,12 +58,14 @@ class InstanceFile:
 
     def write(self, member: str) -> None:
         """Records that this process is that member."""
-        with suppress(OSError):  # another process has it, or the disk is full: nothing is recorded
+        try:
             if self._file is None:
                 self._file = _locked(self._name)
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"{member} {_place(self._file)}".encode() if member else b"", 0)
             self._written = True
+        except OSError as error:  # another process has it, or the disk is full: nothing is recorded
+            self._log(error)
 
     def close(self) -> None:
         """Unlocks the file after a normal end. Clears it, unless it still records a former member, since this process
@@ -78,13 +84,23 @@ class InstanceFile:
                 self._file = _locked(self._name)
             member, _, place = os.pread(self._file, MOST_BYTES, 0).decode("ascii", "replace").partition(" ")
             return member if place == _place(self._file) else ""
-        except OSError:  # another process has it, or the file system has no such locks
+        except OSError as error:  # another process has it, or the file system has no such locks
+            self._log(error)
             return ""
+
+    def _log(self, error: OSError) -> None:
+        if not self._has_logged:
+            self._has_logged = True
+            why = "another process has it" if isinstance(error, BlockingIOError) else error.strerror
+            log.info(
+                "group %s: the file of instance id %r cannot be used (%s), so after a kill the session may have to expire first",
+                *(self._group, self._instance_id, why),
+            )
 
 
 def _locked(name: str) -> int:
     if fcntl is None:
-        raise OSError
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
     opened = os.open(_folder() / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -111,5 +127,5 @@ def _folder() -> Path:
         folder.mkdir(0o700)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise PermissionError(str(folder))
+        raise PermissionError(errno.EACCES, f"{folder} is not private", str(folder))
     return folder

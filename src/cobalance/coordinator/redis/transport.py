@@ -98,6 +98,11 @@ class RedisTransport(ForkSafe):
         return f"<RedisTransport to {self._place}>"
 
     @property
+    def place(self) -> str:
+        """What was configured, even if the server is now another one; without secrets."""
+        return self._source.place
+
+    @property
     def database(self) -> str:
         """See :class:`RedisAddress`."""
         return self._source.database
