@@ -15,11 +15,13 @@ from tests.names import unique
 from tests.rabbitmq.wire.test_shortages import NO_THREAD, Shortage
 
 from cobalance import Group
-from cobalance.errors import OutOfThreads
+from cobalance.errors import CobalanceError, OutOfThreads
 from cobalance.threads import worker_threads
-from cobalance.threads.worker_threads import WorkerThreads, in_thread
+from cobalance.threads.worker_threads import SharedCall, WorkerThreads, in_thread
 
 pytestmark = pytest.mark.anyio
+
+WAIT_S = 60
 
 NAME: ContextVar[str] = ContextVar("name")
 
@@ -106,7 +108,11 @@ async def test_a_cancelled_call_that_has_not_begun_never_does() -> None:
     assert called == []
 
 
-@pytest.mark.parametrize("make", [lambda: WorkerThreads().run, lambda: in_thread], ids=["worker thread", "new thread"])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: WorkerThreads().run, lambda: in_thread, lambda: lambda call: SharedCall(call).result()],
+    ids=["worker thread", "new thread", "shared call"],
+)
 async def test_a_call_waits_for_a_thread_that_the_system_refuses(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a while; then the error says what to raise."""
     shortage = Shortage(monkeypatch, threading.Thread, "start", NO_THREAD)
@@ -134,6 +140,7 @@ async def test_once_the_program_ends_no_thread_is_waited_for(monkeypatch: pytest
     Shortage(monkeypatch, threading.Thread, "start", at_the_end).lasts = True
     monkeypatch.setattr(worker_threads, "PATIENCE_S", 1_000)
     assert await in_thread(threading.current_thread) is threading.current_thread()
+    assert await SharedCall(threading.current_thread).result() is threading.current_thread()
     with pytest.raises(OutOfThreads, match="once a program ends"):
         await WorkerThreads().run(threading.current_thread)
 
@@ -156,3 +163,37 @@ async def test_a_membership_that_ends_without_a_thread_does_not_blame_the_progra
     assert "ulimit -u" in caplog.text
     with pytest.raises(OutOfThreads):
         await group.stop()
+
+
+async def test_tasks_of_several_event_loops_share_a_call(anyio_backend: str) -> None:
+    """Each gets an error of its own, since raising one adds to its traceback."""
+    begun, go_on, errors = list[None](), threading.Event(), list[CobalanceError]()
+
+    def fail() -> None:
+        begun.append(None)
+        assert go_on.wait(WAIT_S)
+        raise CobalanceError("in vain")
+
+    async def wait() -> None:
+        with pytest.raises(CobalanceError, match="in vain") as raised:
+            await call.result()
+        errors.append(raised.value)
+
+    async def wait_twice(ready: threading.Barrier) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            ready.wait(WAIT_S)
+
+    call, ready = SharedCall(fail), threading.Barrier(3)
+    loops = [threading.Thread(target=lambda: anyio.run(wait_twice, ready, backend=anyio_backend)) for _ in range(2)]
+    for loop in loops:
+        loop.start()
+    ready.wait(WAIT_S)
+    go_on.set()
+    for loop in loops:
+        loop.join(WAIT_S)
+    assert (len(begun), len(set(map(id, errors)))) == (1, 4)
+    await wait()
+    assert len(begun) == 2

@@ -9,16 +9,17 @@ from __future__ import annotations
 import sys
 from concurrent.futures import Future
 from contextvars import Context, copy_context
+from copy import copy
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Thread
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 import anyio
 import anyio.lowlevel
 
 from cobalance.errors import OutOfThreads
-from cobalance.threads.wakeup import end_of, insist, result_of
+from cobalance.threads.wakeup import Wakeup, end_of, insist, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,6 +91,53 @@ async def in_thread(make: Callable[[], T], undo: Callable[[T], object] = lambda 
     except BaseException:
         made.add_done_callback(lambda it: it.exception() is None and undo(it.result()))
         raise
+
+
+class SharedCall(Generic[T]):
+    """A blocking call that tasks, on any event loops, wait for together: it is under way once at a time, in one thread.
+
+    A task that is cancelled only stops waiting, and leaves nothing behind.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._lock = Lock()
+        self._call: Future[T] | None = None
+        self._waiting: dict[Wakeup, None] = {}  # woken in this order
+
+    async def result(self) -> T:
+        """The result of the call under way, or of one that begins now. Each task gets its own copy of an error."""
+        wakeup = Wakeup()
+        call = await _patiently(self._join, at_the_end=self._join_here)
+        self._waiting[wakeup] = None  # first: a call that ends from here on sees it
+        try:
+            while not call.done():
+                await wakeup.wait()
+        finally:
+            del self._waiting[wakeup]
+        if error := call.exception():
+            raise copy(error).with_traceback(error.__traceback__)
+        return call.result()
+
+    def _join(self) -> Future[T]:
+        with self._lock:
+            if self._call is None or self._call.done():
+                call: Future[T] = Future()
+                run = partial(callers_context().run, self._run, call)
+                Thread(target=run, name="cobalance-call", daemon=True).start()
+                self._call = call
+            return self._call
+
+    def _join_here(self) -> Future[T]:
+        call: Future[T] = Future()
+        self._run(call)
+        return call
+
+    def _run(self, call: Future[T]) -> None:
+        tell = _carry_out(call, self._make)
+        tell()
+        for wakeup in tuple(self._waiting):
+            wakeup.notify()
 
 
 def is_at_the_end(error: RuntimeError) -> bool:

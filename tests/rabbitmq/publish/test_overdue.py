@@ -140,14 +140,15 @@ def slow_to_open(monkeypatch: pytest.MonkeyPatch) -> Callable[[Publisher | Async
 
     def slow(publisher: Publisher | AsyncPublisher) -> None:
         channel = publisher._channel
-        open_it = channel.open
+        connect = channel._connect
 
-        def open_slowly(timeout_ms: int) -> None:
-            open_it(timeout_ms)
+        def connect_slowly(timeout_ms: int) -> bool:
+            is_open = connect(timeout_ms)
             ahead_s.append(timeout_ms / 1_000 - 0.2)
+            return is_open
 
         channel.connection.close()
-        monkeypatch.setattr(channel, "open", open_slowly)
+        monkeypatch.setattr(channel, "_connect", connect_slowly)
         monkeypatch.setattr(channel, "_confirmed", lambda *_: None)
 
     return slow

@@ -3,6 +3,7 @@
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 import anyio
 import attrs
@@ -10,6 +11,7 @@ import pytest
 from pika import spec
 from pika.exceptions import UnroutableError
 from tests.consumers import bodies_in
+from tests.faults.proxy import FaultProxy
 from tests.interruptions import wait_for_the_end_of
 from tests.rabbitmq.publish.publishing import WAIT_S, broker, connection_of, get, impatient, receive, stored
 
@@ -420,3 +422,53 @@ def test_an_entering_that_is_cancelled(
     monkeypatch.setattr(BrokerConnection, "connect", connect_late)
     anyio.run(main, backend=backend)
     assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"x", b"y"]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_tasks_that_wait_for_a_connection_share_a_thread(backend: str, amqp_url: str, topic: Topic) -> None:
+    """Those that are cancelled leave none behind, and what still waits is published."""
+
+    async def main() -> None:
+        async with AsyncPublisher(proxy.through(amqp_url), topic) as publisher:
+            proxy.refuse()
+            connection_of(publisher).close()
+            older = set(threading.enumerate())
+            async with anyio.create_task_group() as staying, anyio.create_task_group() as leaving:
+                for _ in range(50):
+                    leaving.start_soon(publisher.publish, "a", b"cancelled")
+                    staying.start_soon(publisher.publish, "a", b"patient")
+                await anyio.wait_all_tasks_blocked()
+                leaving.cancel_scope.cancel()
+                calls = [
+                    it for it in set(threading.enumerate()) - older if it.name in {"cobalance-call", "cobalance call"}
+                ]
+                assert len(calls) == 1
+                proxy.heal()
+
+    with FaultProxy(urlsplit(amqp_url).port or 0) as proxy:
+        anyio.run(main, backend=backend)
+    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"patient"] * 50
+
+
+@pytest.mark.anyio
+async def test_tasks_that_wait_for_a_connection_have_their_own_time(
+    amqp_url: str, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose time is up does not wait for the attempt to end; one that has time left makes the next."""
+    async with AsyncPublisher(amqp_url, topic) as publisher:
+        connect, go_on = publisher._channel._connect, threading.Event()
+
+        def connect_in_vain(_: int) -> bool:
+            monkeypatch.setattr(publisher._channel, "_connect", connect)
+            assert go_on.wait(WAIT_S)
+            return False
+
+        monkeypatch.setattr(publisher._channel, "_connect", connect_in_vain)
+        connection_of(publisher).close()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(publisher.publish, "a", b"x")
+            await anyio.wait_all_tasks_blocked()
+            with impatient(publisher), pytest.raises(Unreachable, match="no answer in time"):
+                await publisher.publish("a", b"late")
+            go_on.set()
+    assert stored(amqp_url, topic)[topic.partition_of("a")] == [b"x"]

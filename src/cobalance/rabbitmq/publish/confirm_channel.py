@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
+import anyio
 import attrs
 from pika.channel import Channel
 from pika.frame import Method
@@ -36,6 +37,7 @@ from cobalance.rabbitmq.wire.connection import COUNTED_MS, BrokerConnection
 from cobalance.rabbitmq.wire.failures import loss_reason, too_large
 from cobalance.threads.gate import shielded
 from cobalance.threads.log_lines import ServiceThread
+from cobalance.threads.worker_threads import SharedCall
 
 logger = logging.getLogger("cobalance.rabbitmq")
 
@@ -79,6 +81,8 @@ class ConfirmChannel:
         self._connection = BrokerConnection(url, name, heartbeat_s=heartbeat_s, on_blocked=self._blocked)
         self._connecting = threading.Lock()
         self._closing = threading.Event()  # ends attempts in progress
+        self._attempts = SharedCall(lambda: self._connect(self._timeout_ms))
+        self._why_lost = ""  # how the last attempt has failed, while none has succeeded
         self._was_open, self._closed, self._process = False, False, 0
         self._most_body = 0
         """The largest body that RabbitMQ accepts, once known."""
@@ -159,29 +163,51 @@ class ConfirmChannel:
         self._timeout_ms = timeout_ms
         if self.in_callback:
             raise self._unreachable("the connection is lost, and a future's callback cannot wait for another")
-        shielded(partial(self._connect, timeout_ms))
+        if shielded(partial(self._connect, timeout_ms)):
+            return
+        self._check_usable()
+        raise self._not_opened()
 
-    def _connect(self, timeout_ms: int) -> None:
+    async def opened(self, begun: float, timeout_ms: int) -> None:
+        """Like `open`, for tasks, whose time runs from when their calls began. All of them wait for the same attempt to
+        connect. It goes on without those that are cancelled; those that have time left after it make the next one.
+        """
+        self._timeout_ms = timeout_ms
+        with anyio.move_on_after(begun + timeout_ms / 1000 - time.monotonic()):
+            while not self.ready:
+                await self._attempts.result()
+            return
+        raise self._not_opened()
+
+    def _connect(self, timeout_ms: int) -> bool:
+        """Whether it is open; if not, the time was up, or it was closed meanwhile."""
         give_up_at = time.monotonic() + timeout_ms / 1000
         if not self._connecting.acquire(timeout=timeout_ms / 1000):
-            raise self._unreachable(NO_ANSWER)
+            return False
         try:
-            self._try(give_up_at)
+            return self._try(give_up_at)
         finally:
             self._connecting.release()
 
-    def _try(self, give_up_at: float) -> None:
+    def _try(self, give_up_at: float) -> bool:
         failures = 0
-        while not self.ready:
+        while not self._closed and not self.ready:
             allowed = self._connection.channels_allowed
             try:
                 self._open(give_up_at)
             except Unreachable as error:
                 failures += 1
+                self._why_lost = str(error)
                 delay_s = BACKOFF_S.pause(failures)
-                is_new = not self._was_open and self._connection.channels_allowed == allowed
-                if is_new or time.monotonic() + delay_s > give_up_at or self._closing.wait(delay_s):
-                    raise Unreachable(str(error), outcome="not_executed") from None
+                if not self._was_open and self._connection.channels_allowed == allowed:
+                    raise self._not_opened() from None
+                if time.monotonic() + delay_s > give_up_at or self._closing.wait(delay_s):
+                    return False
+        self._why_lost = ""
+        return not self._closed
+
+    def _not_opened(self) -> Unreachable:
+        return Unreachable(self._why_lost, outcome="not_executed") if self._why_lost else self._unreachable(NO_ANSWER)
 
     def _open(self, give_up_at: float) -> None:
         self._connection.close()  # The channel may be gone while the connection is not.

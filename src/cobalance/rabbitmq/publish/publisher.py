@@ -242,7 +242,7 @@ class AsyncPublisher(_Publishing):
     async def __aenter__(self) -> Self:
         try:
             self._channel.allow()
-            await self._open()
+            await self._channel.opened(time.monotonic(), self._timeout_ms)
         except BaseException:
             self._channel.abandon()
             raise
@@ -290,7 +290,7 @@ class AsyncPublisher(_Publishing):
             key, body, headers, partition=partition, persistent=persistent, properties=properties
         )
         if not self._channel.ready:
-            await self._open()
+            await self._channel.opened(begun, self._timeout_ms)
         self._channel.check(message)
         message.is_timed = True
         self._channel.send(message, begun)
@@ -307,9 +307,6 @@ class AsyncPublisher(_Publishing):
         with anyio.CancelScope(shield=True):
             await in_thread(partial(self._channel.wait_until_quiet, self._timeout_ms))
             await in_thread(self._channel.close)
-
-    async def _open(self) -> None:
-        await in_thread(partial(self._channel.open, self._timeout_ms))
 
     def _here(self) -> Crossing:
         """The crossing to the current event loop."""
