@@ -144,7 +144,7 @@ def slow_to_open(monkeypatch: pytest.MonkeyPatch) -> Callable[[Publisher | Async
 
         def connect_slowly(timeout_ms: int) -> bool:
             is_open = connect(timeout_ms)
-            ahead_s.append(timeout_ms / 1_000 - 0.2)
+            ahead_s.append(timeout_ms / 1_000 - 1)
             return is_open
 
         channel.connection.close()
