@@ -642,6 +642,33 @@ async def test_a_list_without_a_version_is_for_good(make: Callable[..., Group]) 
         await a.wait_held("r9")
 
 
+async def test_a_failure_that_several_wait_for_is_reported_once(
+    make: Callable[..., Group], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It reaches the block and the code of every resource."""
+
+    async def work(_: Tenure) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await b.wait_held()
+
+    async def fail(a: Group) -> None:
+        async with b:
+            await holds(b, 2)
+            a.declare([*NAMES, "r9", "r10"], 2)
+            await holds(a, 3)
+            b.declare([*NAMES, "r8"], 2)
+            await b.wait_left()
+
+    b = make(resources_version=1, work=work)
+    async with make(resources_version=1) as a:
+        with pytest.raises(GroupFailed):
+            await fail(a)
+    assert len([it for it in caplog.records if it.levelname == "ERROR"]) == 1
+
+
 async def test_a_double_instance_id_is_refused_on_entering(make: Callable[..., Group]) -> None:
     """After waiting for as long as a crashed predecessor could have left it behind."""
     member = MemberSettings(instance_id="pod-0", drain_timeout_ms=1_000)

@@ -211,7 +211,8 @@ def _most_telling(
     known = next((it for it in (error, first) if id(it) in inside), None)
     chosen = _first_of(interruption, known, group.exceptions[0])
     for other in group.exceptions:
-        if other is not chosen:  # only the type: messages may quote what must not be logged
+        is_known = other is chosen or isinstance(other, GroupFailed)  # a group has one failure, which has been logged
+        if not is_known:  # only the type: messages may quote what must not be logged
             kinds = (type(as_raised(it)).__name__ for it in (chosen, other))
             log.error("while leaving because of a %s, there was also a %s", *kinds)
     return chosen
