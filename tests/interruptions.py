@@ -80,7 +80,7 @@ def interrupted(
     except Interrupted:
         pass
     except RuntimeError as error:
-        if not isinstance(error.__context__, Interrupted):  # Python's Condition raises one for it
+        if not (isinstance(error.__context__, Interrupted) and str(error).endswith("lock")):  # of Python's Condition
             raise
     finally:
         sys.settrace(before)

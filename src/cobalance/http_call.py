@@ -60,11 +60,11 @@ class _Timed:
 
     def makefile(self, mode: str) -> io.BufferedReader:
         del mode
-        return io.BufferedReader(_Incoming(self._sock, self._until))
+        return io.BufferedReader(TimedInput(self._sock, self._until))
 
 
-class _Incoming(io.RawIOBase):
-    """What such a socket is sent."""
+class TimedInput(io.RawIOBase):
+    """What a socket is sent until a moment of the monotonic clock, in s; then reading raises TimeoutError."""
 
     def __init__(self, sock: socket.socket, until: float) -> None:
         self._sock, self._until, self._file = sock, until, sock.makefile("rb", buffering=0)

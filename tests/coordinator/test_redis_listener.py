@@ -8,7 +8,7 @@ import queue
 import resource
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -18,7 +18,22 @@ from tests.coordinator.redis_calls import KEYS, PUBLISH, WAIT_S, freeze
 from cobalance import servers
 from cobalance.coordinator.open import open_transport
 from cobalance.coordinator.redis import listener as listener_module
-from cobalance.coordinator.transport import LISTENING, RESYNC
+from cobalance.coordinator.transport import LISTENING, RESYNC, Transport
+
+Heard = queue.Queue[tuple[str, int]]
+
+
+@contextmanager
+def hearing(url: str) -> Iterator[tuple[Transport, Heard]]:
+    """A listener that hears hints, and what it has heard since."""
+    heard: Heard = queue.Queue()
+    with (
+        closing(open_transport(url)) as transport,
+        closing(transport.listen(lambda *hint: heard.put(hint))) as listener,
+    ):
+        listener.subscribe("{t}:n")
+        assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
+        yield transport, heard
 
 
 def test_a_listener_comes_back(
@@ -28,13 +43,7 @@ def test_a_listener_comes_back(
     missed.
     """
     caplog.set_level(logging.INFO)
-    heard: queue.Queue[tuple[str, int]] = queue.Queue()
-    with (
-        closing(open_transport(private_redis.url)) as transport,
-        closing(transport.listen(lambda *hint: heard.put(hint))) as listener,
-    ):
-        listener.subscribe("{t}:n")
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
+    with hearing(private_redis.url) as (transport, heard):
         admin.client_kill_filter(_type="pubsub")
         assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
         private_redis.restart(empty=True)
@@ -94,13 +103,7 @@ def many_open_files() -> Iterator[None]:
 @pytest.mark.usefixtures("many_open_files")
 def test_hints_reach_a_process_with_many_open_files(private_redis: servers.OwnRedis) -> None:
     """Such as a web server."""
-    heard: queue.Queue[tuple[str, int]] = queue.Queue()
-    with (
-        closing(open_transport(private_redis.url)) as transport,
-        closing(transport.listen(lambda *hint: heard.put(hint))) as listener,
-    ):
-        listener.subscribe("{t}:n")
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
+    with hearing(private_redis.url) as (transport, heard):
         transport.call(PUBLISH, KEYS, [])
         assert heard.get(timeout=WAIT_S) == ("{t}:n", 5)
 
@@ -119,25 +122,14 @@ def test_a_listener_survives_a_bug(
 
     monkeypatch.setattr(listener_module, "REFUSED_S", 0.05)
     monkeypatch.setattr(listener_module._Session, "open", fail_once)
-    heard: queue.Queue[tuple[str, int]] = queue.Queue()
-    with (
-        closing(open_transport(private_redis.url)) as transport,
-        closing(transport.listen(lambda *hint: heard.put(hint))) as listener,
-    ):
-        listener.subscribe("{t}:n")
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
+    with hearing(private_redis.url):
+        pass
     assert "Hints have failed" in caplog.text
 
 
 def test_garbage_on_a_channel_is_a_reason_to_ask(private_redis: servers.OwnRedis, admin: redis_py.Redis) -> None:
     """However long it is. A number is not garbage, though nobody may know it yet."""
-    heard: queue.Queue[tuple[str, int]] = queue.Queue()
-    with (
-        closing(open_transport(private_redis.url)) as transport,
-        closing(transport.listen(lambda *hint: heard.put(hint))) as listener,
-    ):
-        listener.subscribe("{t}:n")
-        assert heard.get(timeout=WAIT_S) == ("{t}:n", LISTENING)
+    with hearing(private_redis.url) as (_, heard):
         for garbage in ("9" * 5_000, "9" * 17, "", "x"):
             admin.publish("{t}:n", garbage)
             assert heard.get(timeout=WAIT_S) == ("{t}:n", RESYNC)

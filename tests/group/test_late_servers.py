@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,34 +12,21 @@ import attrs
 import pytest
 from tests.consumers import new_topic
 from tests.faults.proxy import FaultProxy
+from tests.group.test_start_stop import NAMES, NOWHERE, QUICK, SETTINGS, WITHIN_S, of_new_group
+from tests.names import unique
 
 from cobalance import ConsumerGroup, Group, Topic
 from cobalance.errors import MembershipError, Unreachable, UsageError
-from cobalance.settings import GroupSettings, MemberSettings
 
 pytestmark = pytest.mark.both_loops
 
-SETTINGS = GroupSettings(
-    session_timeout_ms=10_000, heartbeat_interval_ms=250, revocation_timeout_ms=10_000, gather_ms=0
-)
 BRIEF = attrs.evolve(SETTINGS, session_timeout_ms=2_000)
 """For tests that wait as long as a session."""
-QUICK = MemberSettings(drain_timeout_ms=2_000)
-NAMES = ("r0", "r1")
-WITHIN_S = 60.0
-NOWHERE = "redis://127.0.0.1:1/0"
-
-_count = itertools.count()
 
 
 @pytest.fixture
 def make() -> Callable[..., Group]:
-    options: dict[str, Any] = {
-        "redis_url": f"memory://late-{next(_count)}",
-        "settings": SETTINGS,
-        "member": QUICK,
-    }
-    return lambda names=NAMES, **more: Group("g", names, **(options | more))
+    return of_new_group()
 
 
 @pytest.fixture
@@ -87,7 +73,7 @@ async def test_servers_that_come_up_later_are_waited_for(
         redis.refuse()
         rabbitmq.refuse()
         group = ConsumerGroup(
-            f"late-{next(_count)}",
+            unique("late"),
             topic,
             lambda _: None,
             amqp_url=rabbitmq.through(amqp_url),
@@ -121,7 +107,7 @@ class Unlucky(Group):
 def unlucky(redis_admin_url: str) -> Iterator[Callable[..., Unlucky]]:
     with FaultProxy(int(redis_admin_url.rpartition(":")[2].partition("/")[0])) as redis:
         options: dict[str, Any] = {"redis_url": redis.through(redis_admin_url), "settings": BRIEF, "member": QUICK}
-        yield lambda **more: Unlucky(f"unlucky-{next(_count)}", NAMES, redis=redis, **(options | more))
+        yield lambda **more: Unlucky(unique("unlucky"), NAMES, redis=redis, **(options | more))
 
 
 async def start_until(leave: Callable[[], Any], group: Unlucky) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import subprocess
 import sys
@@ -42,17 +41,16 @@ NAMES = ("r0", "r1")
 WITHIN_S = 60.0
 NOWHERE = "redis://127.0.0.1:1/0"
 
-_count = itertools.count()
+
+def of_new_group() -> Callable[..., Group]:
+    """Makes members of a group in memory that is not there yet."""
+    options: dict[str, Any] = {"redis_url": f"memory://{unique('new')}", "settings": SETTINGS, "member": QUICK}
+    return lambda names=NAMES, **more: Group("g", names, **(options | more))
 
 
 @pytest.fixture
 def make() -> Callable[..., Group]:
-    options: dict[str, Any] = {
-        "redis_url": f"memory://start-stop-{next(_count)}",
-        "settings": SETTINGS,
-        "member": QUICK,
-    }
-    return lambda names=NAMES, **more: Group("g", names, **(options | more))
+    return of_new_group()
 
 
 async def in_another_task(call: Callable[[], Any]) -> None:
@@ -268,7 +266,7 @@ def test_a_file_that_cannot_be_had_is_logged(
     """The member works without."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     caplog.set_level(logging.INFO)
-    name = f"memory://start-stop-{next(_count)}"
+    name = f"memory://{unique('new')}"
     with BlockingGroup("g", NAMES, redis_url=name, settings=SETTINGS, member=attrs.evolve(QUICK, instance_id="i")):
         pass
     assert caplog.text.count("No such file") == 1
@@ -348,7 +346,7 @@ def test_threads_start_and_stop_it() -> None:
         tenure.wait_draining()
 
     options: dict[str, Any] = {
-        "redis_url": f"memory://start-stop-{next(_count)}",
+        "redis_url": f"memory://{unique('new')}",
         "settings": SETTINGS,
         "member": QUICK,
     }
@@ -376,7 +374,7 @@ def test_threads_start_and_stop_it() -> None:
 @pytest.fixture
 def make_blocking() -> Callable[..., BlockingGroup]:
     options: dict[str, Any] = {
-        "redis_url": f"memory://start-stop-{next(_count)}",
+        "redis_url": f"memory://{unique('new')}",
         "settings": SETTINGS,
         "member": QUICK,
     }
@@ -492,7 +490,7 @@ def test_so_do_its_tenures(make_blocking: Callable[..., BlockingGroup]) -> None:
 def test_a_group_that_was_never_entered_is_not_waited_for(amqp_url: str) -> None:
     """Nor does a missing topic keep anybody waiting for the end."""
     group = BlockingConsumerGroup(
-        "g", "no-such-topic", lambda _: None, amqp_url=amqp_url, redis_url=f"memory://start-stop-{next(_count)}"
+        "g", "no-such-topic", lambda _: None, amqp_url=amqp_url, redis_url=f"memory://{unique('new')}"
     )
     with pytest.raises(TopicMissing):
         group.start()

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from cobalance.errors import CobalanceError, UnknownGroup, UsageError
+from cobalance.http_call import TimedInput
 from cobalance.limits import check_integer, check_kind
 
 LOCALHOST = "127.0.0.1"
@@ -156,30 +157,13 @@ class _Server(ThreadingHTTPServer):
         """Clients may go when they like."""
 
 
-class _Incoming(io.RawIOBase):
-    """What a client sends, all of it within one time limit."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection, self._until = connection, time.monotonic() + PATIENCE_S
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        left_s = self._until - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        self._connection.settimeout(left_s)
-        return self._connection.recv_into(buffer)
-
-
 class _Request(BaseHTTPRequestHandler):
     server: _Server
     server_version, sys_version = "cobalance", ""
 
     def setup(self) -> None:
         super().setup()
-        self.rfile = io.BufferedReader(_Incoming(self.connection))
+        self.rfile = io.BufferedReader(TimedInput(self.connection, time.monotonic() + PATIENCE_S))
 
     def do_GET(self) -> None:
         self._answer(with_body=True)

@@ -133,10 +133,10 @@ class Publisher(_Publishing):
         partition's messages are in order, and RabbitMQ 4's quorum queues would deliver this one ahead of older ones.
 
         The future's result is the partition; it fails without a confirm within `timeout_ms`, of which waiting for a
-        connection, and for room in the window, takes its part. It cannot be cancelled. What
-        could not be sent by then, as while the broker blocks publishers, is not sent later ("not_executed"). Its
-        callbacks run on the publisher's own thread, so they hold it up, and must not wait for it. They may publish on
-        with `wait=False`: what has no room in the window yet is sent when it has.
+        connection, and for room in the window, takes its part. It cannot be cancelled. What could not be sent by then,
+        as while the broker blocks publishers, is not sent later ("not_executed"). Its callbacks run on the publisher's
+        own thread, so they hold it up, and must not wait for it. They may publish on with `wait=False`: what has no
+        room in the window yet is sent when it has.
 
         Raises:
             PublishFailed: raised here or by the future. The broker may have the message (`outcome` "unknown") or does

@@ -250,8 +250,8 @@ def prune_topic(url: str, name: str, *, management_url: str | None = None) -> di
     Call it once the new layout is consumed. A queue is in use as well if a program holds messages of it that has
     cancelled its consumer, or never had one (``basic_get``). RabbitMQ counts such a program as a consumer of a quorum
     queue, but not of a classic one: if there may be any, give the management API's URL. Then a classic queue is deleted
-    only if it counts no messages when it is asked, held ones included. Whether the API asks it, instead of
-    giving statistics that are some seconds old, is tried with a queue of our own; that takes the permission to write on
+    only if it counts no messages when it is asked, held ones included. Whether the API asks it, instead of giving
+    statistics that are some seconds old, is tried with a queue of our own; that takes the permission to write on
     amq.default. Members have a consumer for as long as they hold messages.
 
     Each layout is taken down from its end, and only to the first queue that is in use: queues are found by counting,
