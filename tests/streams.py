@@ -147,10 +147,12 @@ def connected(
         connection.close()
 
 
-def cut(connection: BrokerConnection) -> None:
-    """Ends the TCP connection under it."""
-    transport = connection._pika._transport  # type: ignore[union-attr]
+def cut(connection: BrokerConnection) -> threading.Event:
+    """Ends the TCP connection under it. The event is set once that was noticed; it may be open again by then."""
+    noticed, transport = threading.Event(), connection._pika._transport  # type: ignore[union-attr]
+    connection.submit(lambda: connection.add_end_listener(lambda _: noticed.set()))
     connection.submit(lambda: transport._sock.shutdown(socket.SHUT_RDWR))
+    return noticed
 
 
 def wait_for_next_second() -> None:

@@ -14,6 +14,7 @@ from pika import exceptions as pika_errors
 from tests.interruptions import interrupted
 from tests.programs import NO_MORE_THREADS, create_group, programs
 from tests.rabbitmq.dropin.parts import DEADLINE_S, SETTINGS, Broker, Handled, Program, connect, consume, ends, reasons
+from tests.streams import cut
 
 from cobalance.coordinator.client import Coordinator
 from cobalance.coordinator.open import open_transport
@@ -174,13 +175,9 @@ def test_lost_connections(broker: Broker, group: str) -> None:
 
 def _cut(connection: GroupConnection) -> None:
     """Drops both of its TCP connections, and returns once the group has noticed."""
-    lost = threading.Event()
-    inner = connection._membership._group.partitions.connection  # type: ignore[union-attr]
-    transport = inner._pika._transport  # type: ignore[union-attr]
-    inner.submit(lambda: inner.add_end_listener(lambda _: lost.set()))
-    inner.submit(lambda: transport._sock.shutdown(socket.SHUT_RDWR))
+    noticed = cut(connection._membership._group.partitions.connection)  # type: ignore[union-attr]
     _cut_own(connection)
-    assert lost.wait(DEADLINE_S)
+    assert noticed.wait(DEADLINE_S)
 
 
 def _cut_own(connection: GroupConnection) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -103,7 +102,7 @@ async def test_an_alarm_holds_up_replies_and_nothing_else(alarmed: Alarm, caplog
         async with here.member(topic, handle, prefetch=50) as first:
             await until(lambda: "takes no replies" in caplog.text)
             await until(lambda: [it.acknowledged for it in first.partitions.workers.values()] == [180, 180])
-            assert [it.in_flight.messages for it in first.partitions.workers.values()] == [20, 20]
+            assert [it.in_flight and it.in_flight.messages for it in first.partitions.workers.values()] == [20, 20]
             async with here.member(topic, handle, prefetch=50) as second:
                 await until(lambda: len(first.tenures) == len(second.tenures) == 1)
                 (moved,) = second.tenures.values()
@@ -196,10 +195,7 @@ async def test_a_connection_for_replies_that_is_lost_is_made_again(here: Place, 
             connection = member.partitions.link.replies._connection
             assert connection is not member.partitions.connection
             for count in (2, 3):
-                gone = threading.Event()
-                connection.submit(partial(connection.add_end_listener, partial(_set, gone)))
-                cut(connection)
-                await until(gone.is_set)
+                await until(cut(connection).is_set)
                 ask(here, topic, replies, str(count))
                 await until(partial(_has_arrived, here, replies, count))
             await until_worked(here, topic)
@@ -234,10 +230,6 @@ async def test_without_a_connection_for_replies_another_member_is_to_answer(
         await until_worked(here, topic)
     through.close()
     assert set(answers(here, replies)) == {("1", "c-1")}
-
-
-def _set(event: threading.Event, _: str) -> None:
-    event.set()
 
 
 def _has_arrived(here: Place, replies: str, count: int) -> bool:

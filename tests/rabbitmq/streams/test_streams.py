@@ -85,8 +85,7 @@ async def test_a_lost_connection_repeats_nothing(here: Place, stream: Stream) ->
     reading = Reading()
     async with member(here, stream, reading) as group:
         await reading.wait(10)
-        cut(group.partitions.connection)
-        await until(lambda: not group.partitions.connection.is_open)
+        await until(cut(group.partitions.connection).is_set)
         stream.append(10)
         assert await reading.wait(20) == list(range(20))
 
