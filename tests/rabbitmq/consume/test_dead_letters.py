@@ -20,17 +20,19 @@ from tests.faults.rabbitmq_servers import Leader
 from tests.names import unique
 from tests.rabbitmq.wire.test_containment import publish_unreadable
 
-from cobalance.errors import PublishFailed, Unreachable, UsageError
+from cobalance.errors import PublishFailed, TopicInUse, Unreachable, UsageError
 from cobalance.rabbitmq import (
     Delivery,
     Topic,
     drop_dead_letters,
+    grow_topic,
     read_dead_letters,
     replay_dead_letters,
 )
 from cobalance.rabbitmq.consume import dead_letter_sender
 from cobalance.rabbitmq.consume.dead_letter_sender import DeadLetterSender, Reason
 from cobalance.rabbitmq.consume.dead_letter_target import Target, required_target
+from cobalance.rabbitmq.consume.dead_letters import Homes
 from cobalance.rabbitmq.model.queues import Queue
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.topics.admin import connected
@@ -64,6 +66,16 @@ async def given_up(here: Place, topic: Topic, handle: Any = refuse, **options: A
         it.basic_publish(topic.name, topic.routing_key(1), b"wrong", properties, mandatory=True)
     async with here.member(topic, handle, **(OPTIONS | options)):
         await until(lambda: ready_messages(here.amqp_url, [f"{topic.name}.dead"])[f"{topic.name}.dead"])
+
+
+def publish_dead(amqp_url: str, topic: Topic, *ids: str) -> None:
+    """Dead letters of the second partition."""
+    with channel(amqp_url) as it:
+        it.confirm_delivery()
+        for name in ids:
+            headers = {"x-cobalance-queue": topic.queue_names[1], "x-cobalance-error": "ValueError"}
+            properties = BasicProperties(message_id=name, headers=headers, delivery_mode=2)
+            it.basic_publish("", f"{topic.name}.dead", b"", properties, mandatory=True)
 
 
 async def refuse_oddly(delivery: Delivery) -> None:
@@ -320,6 +332,26 @@ async def test_a_queue_that_is_no_partition_can_have_its_dead_letters_there(here
         it.queue_delete(f"{name}.dead")
         if by_exchange:
             it.exchange_delete(exchange)
+
+
+def test_a_topic_stays_as_it_is_while_its_dead_letters_are_replayed(
+    amqp_url: str, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prune deletes queues that nothing is published to any more: a replay after a growth would send to them."""
+    publish_dead(amqp_url, topic, "m1", "m2")
+    find, found = Homes.find, list[str | None]()
+
+    def find_alone(*arguments: Any) -> str | None:
+        with connected(amqp_url) as other, pytest.raises(TopicInUse), other.changing(topic.name, patience_s=0):
+            ...
+        found.append(find(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(Homes, "find", find_alone)
+    replay_dead_letters(amqp_url, topic.name, everything=True)
+    assert found == [topic.queue_names[1]] * 2
+    grow_topic(amqp_url, topic.name, 3)
+    assert ready_messages(amqp_url, topic.queue_names) == {topic.queue_names[0]: 0, topic.queue_names[1]: 2}
 
 
 async def test_the_command_lists_replays_and_drops(here: Place, topic: Topic) -> None:

@@ -209,16 +209,20 @@ def replay_dead_letters(url: str, topic: str, *message_ids: str, everything: boo
     time to live has mostly passed by now, so that the message would be gone before it is handled, and RabbitMQ takes no
     other ``user_id`` than that of the connection.
 
+    Meanwhile the topic is locked: a growth, and a prune of the queues that were consumed before it, wait.
+
     Raises:
         UsageError: neither ids nor ``everything`` are given, or both.
         TopicMissing: the topic has no dead-letter queue.
+        TopicInUse: another process keeps changing the topic, or replays its dead letters.
         PublishFailed: one could not be sent back; it and those behind it are still dead letters.
     """
     check_kind("the topic's name", topic, str)
     _check_choice(message_ids, everything=everything)
-    with connected(url) as admin:
-        newest = Topic(topic, 1, layout=newest_layout(admin, topic))
-    return _settle(url, topic, message_ids, partial(_send_back, Homes(url, newest)))
+    first = Topic(topic, 1)
+    with connected(url) as sending, sending.changing(topic):  # so that nothing is sent once the lock is lost
+        newest = attrs.evolve(first, layout=newest_layout(sending, topic))
+        return _settle(url, topic, message_ids, partial(_send_back, Homes(url, newest)), sending)
 
 
 def drop_dead_letters(url: str, topic: str, *message_ids: str, everything: bool = False) -> list[DeadLetter]:
@@ -256,7 +260,9 @@ Deal = Callable[[Sender, DeadLetter, BasicProperties, bytes], bool]
 """Deals with a letter, and returns whether it is settled."""
 
 
-def _settle(url: str, topic: str, message_ids: Sequence[str], deal: Deal) -> list[DeadLetter]:
+def _settle(
+    url: str, topic: str, message_ids: Sequence[str], deal: Deal, sending: Admin | None = None
+) -> list[DeadLetter]:
     settled: list[DeadLetter] = []
 
     def settle(sender: Sender, letter: DeadLetter, properties: BasicProperties, body: bytes) -> bool:
@@ -267,11 +273,13 @@ def _settle(url: str, topic: str, message_ids: Sequence[str], deal: Deal) -> lis
         settled.append(letter)
         return True
 
-    _visit(url, topic, settle, keeps=bool(message_ids))
+    _visit(url, topic, settle, keeps=bool(message_ids), sending=sending)
     return settled
 
 
-def _visit(url: str, topic: str, deal: Deal, most: int | None = None, *, keeps: bool = True) -> None:
+def _visit(
+    url: str, topic: str, deal: Deal, most: int | None = None, *, keeps: bool = True, sending: Admin | None = None
+) -> None:
     """Takes the dead letters out one after the other; those that `deal` has not settled go back. Without `keeps`, these
     are expected to be few.
 
@@ -288,7 +296,7 @@ def _visit(url: str, topic: str, deal: Deal, most: int | None = None, *, keeps: 
         number = count if most is None else min(count, most)
         if number:
             _prove_publishing(url, admin, queue)
-            sender = cache(lambda: stack.enter_context(stack.enter_context(connected(url)).channel(queue)))
+            sender = cache(lambda: stack.enter_context((sending or stack.enter_context(connected(url))).channel(queue)))
             at_once = min(count, max(number if keeps else 0, MOST_AT_ONCE))
             with admin.channel(queue) as channel:
                 settled = _deal_with_each(topic, count, deal, channel, sender, number=number, at_once=at_once)

@@ -144,7 +144,9 @@ class Admin:
         lock, give_up_at = f"{topic}{LOCK_SUFFIX}", time.monotonic() + patience_s
         while (channel := self._take(lock)) is None:
             if time.monotonic() > give_up_at:
-                raise TopicInUse(f"Topic {topic!r} at {self.place} is being changed by another process; try again.")
+                raise TopicInUse(
+                    f"Topic {topic!r} at {self.place} is being changed by another process, or its dead letters are being replayed; try again."
+                )
             time.sleep(0.05)
         yield
         self.delete(lock)
