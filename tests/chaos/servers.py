@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -65,7 +66,7 @@ REDIS: dict[Servers, Callable[[ExitStack], Known]] = {
     "alone": _redis,
     "rabbitmq-cluster": _redis,
     "redis-sentinel": _sentinel,
-    "redis-cluster": Cluster,
+    "redis-cluster": partial(Cluster, node_timeout_ms=1_000),
 }
 
 

@@ -24,7 +24,18 @@ from redis.sentinel import MasterNotFoundError
 from tests.faults import consuming as messages
 from tests.faults.eventually import WITHIN_S, eventually
 from tests.faults.proxy import HOST, FaultProxy, black_holes
-from tests.faults.redis_servers import SERVICE, Cluster, Watched, ask, cluster, info, redis_program, wait_for, watched
+from tests.faults.redis_servers import (
+    PATIENT_MS,
+    SERVICE,
+    Cluster,
+    Watched,
+    ask,
+    cluster,
+    info,
+    redis_program,
+    wait_for,
+    watched,
+)
 from tests.faults.teams import PATIENT, SETTINGS, Team, team
 from tests.redis_user import PASSWORD, USER, as_published_user, published_user
 
@@ -503,10 +514,12 @@ async def test_a_cluster_node_that_dies(nodes: Cluster) -> None:
         master = nodes.nodes[0]
         assert owner == master.port
         wait_for(lambda: ask(owner, "WAIT", 1, 100) == 1)
+        nodes.give_up_nodes_after(1_000)
         master.kill()
         await nothing_has_moved(us, before)
         assert owner_of(us) != owner
         await in_thread(master.start)
+        nodes.give_up_nodes_after(PATIENT_MS)
         await everything_moves_on(us)
 
 

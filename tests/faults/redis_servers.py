@@ -27,6 +27,9 @@ SERVICE = "orders"
 WITHIN_S = 60.0
 ANSWER_S = 2.0
 
+PATIENT_MS = 5_000
+"""A node of a cluster may be silent for so long: on a busy machine an innocent one is for a second."""
+
 
 def redis_program() -> Path:
     """The program installed on this machine."""
@@ -139,9 +142,9 @@ class Cluster:
 
     SLOTS = ((0, 5460), (5461, 10922), (10923, 16383))
 
-    def __init__(self, stack: ExitStack) -> None:
+    def __init__(self, stack: ExitStack, *, node_timeout_ms: int = PATIENT_MS) -> None:
         program = redis_program()
-        self.nodes = [stack.enter_context(self._node(program)) for _ in range(6)]
+        self.nodes = [stack.enter_context(self._node(program, node_timeout_ms)) for _ in range(6)]
         for (first, last), node in zip(self.SLOTS, self.nodes, strict=False):
             ask(node.port, "CLUSTER", "ADDSLOTSRANGE", first, last)
         for node in self.nodes[1:]:
@@ -175,6 +178,11 @@ class Cluster:
     def masters(self) -> list[PrivateRedis]:
         """The nodes with slots."""
         return [it for it in self.nodes if ask(it.port, "ROLE")[0] == "master"]
+
+    def give_up_nodes_after(self, timeout_ms: int) -> None:
+        """Of silence."""
+        for node in self.nodes:
+            ask(node.port, "CONFIG", "SET", "cluster-node-timeout", timeout_ms)
 
     def is_whole(self) -> bool:
         """Whether all slots are served, and every replica has its master's data."""
@@ -226,9 +234,9 @@ class Cluster:
         return str(ask(node.port, "CLUSTER", "MYID"))
 
     @staticmethod
-    def _node(program: Path) -> PrivateRedis:
-        own = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()), "--cluster-node-timeout", "1000")
-        return PrivateRedis(program, options=(*published_user(), *own))
+    def _node(program: Path, timeout_ms: int) -> PrivateRedis:
+        own = ("--cluster-enabled", "yes", "--cluster-port", free_port(), "--cluster-node-timeout", timeout_ms)
+        return PrivateRedis(program, options=(*published_user(), *map(str, own)))
 
     @staticmethod
     def _knows_all(node: PrivateRedis) -> bool:
