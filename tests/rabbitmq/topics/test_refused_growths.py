@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import attrs
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPConnectionError
 from tests.consumers import bodies_in, channel, new_topic
 from tests.faults.proxy import proxy_to
@@ -134,11 +136,33 @@ def test_a_policy_that_deletes_unused_queues_lets_no_second_change_in(private_ra
             others.client().until(lambda: others.is_gone(unused))
             with pytest.raises(TopicInUse), another.changing(name, patience_s=0):
                 pass
-        with connected(url) as another, another.changing(name, patience_s=0):
+        with connected(url) as another, another.changing(name):
             pass
     finally:
         private_rabbitmq.control("clear_policy", "unused")
         others.close()
+
+
+def test_a_lock_that_a_policy_deletes_before_it_is_consumed_is_made_again(
+    amqp_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that takes it is held up in between."""
+    consume, name = BlockingChannel.basic_consume, unique("topic")
+
+    def consume_late(channel: BlockingChannel, queue: str, *arguments: Any, **options: Any) -> str:
+        monkeypatch.undo()
+        channel.queue_delete(queue)
+        return consume(channel, queue, *arguments, **options)
+
+    monkeypatch.setattr(BlockingChannel, "basic_consume", consume_late)
+    with (
+        connected(amqp_url) as admin,
+        connected(amqp_url) as another,
+        admin.changing(name),
+        pytest.raises(TopicInUse),
+        another.changing(name, patience_s=0),
+    ):
+        pass
 
 
 def test_what_cannot_be_grown(amqp_url: str) -> None:

@@ -159,7 +159,7 @@ class Admin:
             channel.queue_declare(lock, exclusive=True)
             channel.basic_consume(lock, lambda *_: None, auto_ack=True)
         except pika_errors.ChannelClosedByBroker as error:
-            if error.reply_code == 405:
+            if error.reply_code in {405, 404}:  # or a policy with ``expires`` has deleted it before it was consumed
                 return None
             if error.reply_code == 403:
                 raise PermissionMissing(
