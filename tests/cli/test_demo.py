@@ -306,8 +306,8 @@ def test_the_demo_holds_its_promises(urls: dict[str, str], tmp_path: Path, queue
     assert verdict["moves"]["actual"] == verdict["moves"]["minimum"] > 0
     assert [change["kind"] for change in verdict["changes"]] == ["join", "join", "leave", "crash", "join"]
     assert [change["members"] for change in verdict["changes"]] == [[3, 4], [4, 5], [5, 4], [4, 3], [3, 4]]
-    assert verdict["handover_gap_ms"]["planned"]["count"] > 0
-    assert 0 < verdict["handover_gap_ms"]["planned"]["p50"] < verdict["handover_gap_ms"]["crash"]["p50"]
+    for gaps in verdict["handover_gap_ms"].values():
+        assert gaps["count"] > 0 < gaps["p50"] <= gaps["p99"]
 
 
 @pytest.mark.thorough

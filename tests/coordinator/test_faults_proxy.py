@@ -66,15 +66,15 @@ def silent(end: socket.socket, seconds: float = 0.2) -> bool:
 
 def test_a_delay_is_a_longer_way_and_keeps_order(proxy: FaultProxy, line: Line) -> None:
     """Two pieces sent at once both arrive after one delay, not the second after two."""
-    proxy.delay(1_000, "to_server")
+    proxy.delay(3_000, "to_server")
     started = time.monotonic()
     line.client.sendall(b"a")
     line.client.sendall(b"b")
     assert line.server.recv(1) == b"a"
     first = time.monotonic()
     assert line.server.recv(1) == b"b"
-    assert first - started >= 1
-    assert time.monotonic() - first < 1
+    assert first - started >= 3
+    assert time.monotonic() - first < 3
 
 
 def test_a_black_hole_in_one_direction_holds_back_and_loses_nothing(proxy: FaultProxy, line: Line) -> None:

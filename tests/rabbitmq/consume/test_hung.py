@@ -96,7 +96,7 @@ async def test_a_batch_that_hangs_in_a_thread_is_opened_by_the_next_holder(here:
         else:
             done.append(bodies)
 
-    own = attrs.evolve(OWN, max_processing_ms=500, drain_timeout_ms=200)
+    own = attrs.evolve(OWN, max_processing_ms=1_500, drain_timeout_ms=200)
     options: dict[str, Any] = {"batch": Batch(3, within_ms=20_000), "prefetch": 3, "member": own, "order": order}
     options |= {"retries": 0, "on_error": "dead_letter"}
     with new_topic(here.amqp_url) as topic:

@@ -324,7 +324,7 @@ def test_a_hung_callback_costs_the_program_its_queues(broker: Broker, group: str
         broker.publish(name, "a")
     handled: Handled = queue.SimpleQueue()
     # Long enough for the other one to join: what nobody else could try waits for longer and longer.
-    member = MemberSettings(max_processing_ms=3_000, drain_timeout_ms=1_000)
+    member = MemberSettings(max_processing_ms=8_000, drain_timeout_ms=1_000)
     first = Hanging(broker, group, names, handled, member=member)
     assert first.hung.wait(DEADLINE_S)
     second = Program(broker, group, names, handled)
