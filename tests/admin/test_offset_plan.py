@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.names import unique
 from tests.rabbitmq.wire.test_containment import publish_unreadable
 from tests.streams import TINY, Stream, new_stream
 
@@ -13,6 +14,7 @@ from cobalance.admin.offset_plan import Shift, Target, plan
 from cobalance.admin.offset_target import OffsetTarget, read_plan
 from cobalance.errors import UsageError
 from cobalance.rabbitmq.streams.extent import Extent, read_ends
+from cobalance.rabbitmq.streams.reading_mark import remember
 
 COUNT, COMMITTED = 30, 19
 
@@ -46,8 +48,22 @@ def stream(amqp_url: str) -> Iterator[Stream]:
 )
 def test_each_flag(stream: Stream, amqp_url: str, flags: dict[str, Any], following: int, asked: int) -> None:
     """The next message to be read, limited to what the stream has; one below is committed."""
-    (step,) = plan(OffsetTarget(**flags).target, [stream.name], {stream.name: COMMITTED}, amqp_url)
+    (step,) = plan(OffsetTarget(**flags).target, [stream.name], {stream.name: COMMITTED}, amqp_url, "scope")
     assert (step.stream, step.next, step.asked, step.committed) == (stream.name, following, asked, following - 1)
+
+
+@pytest.mark.parametrize(("committed", "read", "warned"), [(9, False, True), (9, True, False), (None, False, False)])
+def test_a_stream_that_the_group_has_not_read_is_told(
+    amqp_url: str, committed: int | None, *, read: bool, warned: bool
+) -> None:
+    """Its offset is that of another one, which this one has replaced."""
+    scope = unique("scope")
+    with new_stream(amqp_url, COUNT) as stream:
+        if read:
+            remember(amqp_url, scope, [stream.name])
+        (step,) = plan(7, [stream.name], {stream.name: committed}, amqp_url, scope)
+        assert step.is_read is read
+        assert ("not know that this group has read it" in (step.remark or "")) is warned
 
 
 @pytest.mark.parametrize(
@@ -61,7 +77,7 @@ def test_each_flag(stream: Stream, amqp_url: str, flags: dict[str, Any], followi
 def test_a_target_that_is_none_is_refused(stream: Stream, amqp_url: str, target: Any) -> None:
     """A misspelt one led to the end of each stream, past all that was not processed yet."""
     with pytest.raises(UsageError, match=r"^the target is .*: give "):
-        plan(target, [stream.name], {stream.name: COMMITTED}, amqp_url)
+        plan(target, [stream.name], {stream.name: COMMITTED}, amqp_url, "scope")
 
 
 def test_out_of_range_is_brought_to_the_oldest_message_that_is_left(amqp_url: str) -> None:
@@ -69,7 +85,7 @@ def test_out_of_range_is_brought_to_the_oldest_message_that_is_left(amqp_url: st
     with new_stream(amqp_url, 5, TINY) as stream:
         first = stream.append_until_gone(5)
         for flags in ({"to_offset": 2}, {"to_earliest": True}):
-            (step,) = plan(OffsetTarget(**flags).target, [stream.name], {}, amqp_url)
+            (step,) = plan(OffsetTarget(**flags).target, [stream.name], {}, amqp_url, "scope")
             assert step.next >= first
 
 
@@ -77,7 +93,7 @@ def test_an_empty_stream(amqp_url: str, monkeypatch: pytest.MonkeyPatch) -> None
     """Begins and ends at 0. As nothing can come late, nothing is waited for."""
     monkeypatch.setattr("cobalance.rabbitmq.streams.probe.SILENCE_MS", 100.0)
     with new_stream(amqp_url) as stream:
-        (step,) = plan("latest", [stream.name], {}, amqp_url)
+        (step,) = plan("latest", [stream.name], {}, amqp_url, "scope")
         assert (step.next, step.committed) == (0, -1)
 
 
@@ -88,7 +104,7 @@ def test_around_a_message_that_cannot_be_read(amqp_url: str, readable: int) -> N
         publish_unreadable(amqp_url, stream.name)
         targets: dict[Target, int] = {"earliest": 0, "latest": readable + 1, readable: readable, Shift(1): readable + 1}
         for target, following in targets.items():
-            (step,) = plan(target, [stream.name], {stream.name: readable - 1}, amqp_url)
+            (step,) = plan(target, [stream.name], {stream.name: readable - 1}, amqp_url, "scope")
             assert step.next == following
         assert read_ends(amqp_url, [stream.name]) == {stream.name: readable}
 
@@ -110,7 +126,7 @@ def test_exactly_one_flag(flags: dict[str, Any]) -> None:
 def test_nothing_to_go_by(stream: Stream, amqp_url: str, flags: dict[str, Any]) -> None:
     """A stream without a committed offset has no current offset."""
     with pytest.raises(UsageError, match="no committed offset"):
-        plan(OffsetTarget(**flags).target, [stream.name], {}, amqp_url)
+        plan(OffsetTarget(**flags).target, [stream.name], {}, amqp_url, "scope")
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from cobalance.dashboard import actions
 from cobalance.dashboard.server import DashboardServer
 from cobalance.errors import UsageError
 from cobalance.journal import JournalEntry
+from cobalance.rabbitmq.streams import reading_mark
 
 PASSWORD = "correct-horse-battery"
 SETTINGS = GroupSettings(
@@ -215,6 +216,7 @@ def test_offsets_are_reset(
     """What that means for messages is said before; while somebody works them, it is refused as the commands are."""
     member = Member(transport, group)
     member.declare(stream.name, "other")
+    reading_mark.remember(stream.amqp_url, Coordinator(transport, group).scope, [stream.name])
     plan = browser.plan("offsets", streams=[stream.name], to="offset", value="3")
     assert "it will be refused until they have stopped" in " ".join(plan["sentences"])
     refused = browser.confirm(plan["token"])
@@ -319,6 +321,37 @@ def test_what_has_changed_since_the_dry_run_is_not_resumed(
     refused = browser.confirm(token)
     assert (refused.status, "has changed since" in refused.json["error"]) == (409, True)
     assert [it.seq for it in admin.journal(group).entries()] == before
+
+
+@pytest.mark.parametrize(("read", "count"), [(True, 20), (False, 2)])
+def test_offsets_of_a_stream_created_again_since_the_dry_run_are_not_reset(
+    admin: GroupAdmin, group: str, transport: Transport, stream: Stream, browser: Operator, *, read: bool, count: int
+) -> None:
+    """Messages of the new one would be skipped. Whether it has more or fewer than the other had."""
+    member = Member(transport, group)
+    member.declare(stream.name)
+    member.halt(stream.name, offset=5)
+    if read:
+        reading_mark.remember(stream.amqp_url, Coordinator(transport, group).scope, [stream.name])
+    token = browser.plan("offsets", to="offset", value="8")["token"]
+    stream.make_anew()
+    stream.append(count)
+    refused = browser.confirm(token)
+    assert (refused.status, "has changed since" in refused.json["error"]) == (409, True)
+    assert [it.committed for it in admin.describe(group).resources] == [5]
+
+
+def test_offsets_are_reset_though_more_was_published_since(
+    admin: GroupAdmin, group: str, transport: Transport, stream: Stream, browser: Operator
+) -> None:
+    """To what the dry run has shown, not to what is the latest now."""
+    member = Member(transport, group)
+    member.declare(stream.name)
+    member.halt(stream.name, offset=5)
+    token = browser.plan("offsets", to="latest")["token"]
+    stream.append(3)
+    assert browser.confirm(token).status == 200
+    assert [it.committed for it in admin.describe(group).resources] == [9]
 
 
 def test_settings_that_have_changed_since_the_dry_run_stay(admin: GroupAdmin, group: str, browser: Operator) -> None:

@@ -359,7 +359,7 @@ class GroupAdmin:
             streams = self._streams_of(committed)
         else:
             self._check_streams(streams)
-        return plan(target, streams, committed, self._rabbitmq())
+        return plan(target, streams, committed, self._rabbitmq(), self._of(group).scope)
 
     def reset_offsets(
         self,
@@ -370,7 +370,8 @@ class GroupAdmin:
     ) -> Sequence[str]:
         """Sets committed offsets, even to lower values, and resumes what of it is halted, which it returns. Refused while
         the group has members, unless everything to be reset is halted; waits for the sessions of crashed members.
-        Journalled. Streams among them count as read by the group from then on, if RabbitMQ can be reached.
+        Journalled. Streams among them count as read by the group from then on, if RabbitMQ can be reached; but one that
+        was created again since a plan that was made for the stream it has read does not: its next member halts it.
 
         Args:
             group: its name.
@@ -381,17 +382,19 @@ class GroupAdmin:
         Raises:
             GroupActive: the group has members, or may have.
         """
-        wanted = dict(offsets) if isinstance(offsets, Mapping) else _offsets_of(offsets)
+        steps = () if isinstance(offsets, Mapping) else _steps_of(offsets)
+        wanted = dict(offsets) if isinstance(offsets, Mapping) else {it.stream: it.committed for it in steps}
+        unread = [*wanted.keys() - {it.stream for it in steps if it.is_read}]
         for offset in wanted.values():
             check_integer("the offset to commit", offset, least=-1)
         coordinator = self._of(group)
         all_halted = {row.name for row in coordinator.resources() if row.halted}.issuperset(wanted)
-        self._remember_halted(group, wanted)
+        self._remember_halted(group, unread)
         if all_halted:  # for whatever reason: a member may look at once, and this is not refused
-            self._try_to_remember(group, wanted)
+            self._try_to_remember(group, unread)
         done = _when_left(coordinator, lambda: coordinator.reset_offsets(wanted), on_waiting)
         if not all_halted:  # only now: what is refused must not hide that a stream was created again
-            self._try_to_remember(group, wanted)
+            self._try_to_remember(group, unread)
         return done
 
     def trust_offsets(self, group: str) -> None:
@@ -474,7 +477,7 @@ class GroupAdmin:
         return streams_among(self._rabbitmq(), names)
 
 
-def _offsets_of(steps: object) -> dict[str, int]:
+def _steps_of(steps: object) -> Sequence[StreamReset]:
     with importing:
         from cobalance.admin.offset_plan import StreamReset
 
@@ -484,7 +487,7 @@ def _offsets_of(steps: object) -> dict[str, int]:
         raise UsageError(
             "the offsets are neither a dictionary nor steps: give what plan_offsets() returns, or resource → offset"
         )
-    return {it.stream: it.committed for it in found}
+    return found
 
 
 def _spelt(text: str, known: Iterable[str]) -> Iterator[str]:

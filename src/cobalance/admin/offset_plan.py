@@ -14,7 +14,7 @@ import attrs
 
 from cobalance.errors import UsageError
 from cobalance.limits import check_time
-from cobalance.rabbitmq.streams.extent import Extent, read_extents, read_offsets_at, read_offsets_since
+from cobalance.rabbitmq.streams.extent import Extent, read_extents, read_marks, read_offsets_at, read_offsets_since
 
 
 @attrs.frozen
@@ -39,6 +39,10 @@ class StreamReset:
     """The next message to be read."""
     asked: int
     """The same before it was limited to messages that the stream has."""
+    before: int | None
+    """The offset that was committed when this was planned; None if there was none."""
+    is_read: bool
+    """Whether RabbitMQ knew then that the group has read this stream. If it does not at the reset, it is another one."""
 
     @property
     def committed(self) -> int:
@@ -47,27 +51,36 @@ class StreamReset:
 
     @property
     def remark(self) -> str | None:
-        """What is to be known of it: that it was limited."""
-        if self.next == self.asked:
-            return None
-        return f"{self.stream} does not have offset {self.asked}; the nearest is {self.next}."
+        """What is to be known of it: that it was limited, or that the group has read another one."""
+        found = []
+        if self.next != self.asked:
+            found.append(f"{self.stream} does not have offset {self.asked}; the nearest is {self.next}.")
+        if self.before is not None and not self.is_read:
+            found.append(
+                f"{self.stream} has offset {self.before}, but RabbitMQ does not know that this group has read it: if it was deleted "
+                "and created again, look at what it has now."
+            )
+        return " ".join(found) or None
 
 
 def plan(
-    target: Target, streams: Sequence[str], committed: Mapping[str, int | None], amqp_url: str
+    target: Target, streams: Sequence[str], committed: Mapping[str, int | None], amqp_url: str, scope: str
 ) -> list[StreamReset]:
-    """Returns a step for each stream.
+    """Returns a step for each stream. The scope is the group's, by which RabbitMQ knows what it has read.
 
     Raises:
         UsageError: the target is invalid, a stream has no committed offset to shift, or the target does not name it.
     """
     _check(target)
-    extents = read_extents(amqp_url, streams)
+    read, extents = read_marks(amqp_url, scope, streams), read_extents(amqp_url, streams)
     wanted = _wanted(target, streams, committed, extents, amqp_url)
     nearest = {name: extents[name].nearest(wanted[name]) for name in streams}
     between = {name: at for name, at in nearest.items() if extents[name].begin < at < extents[name].end}
     found = read_offsets_since(amqp_url, between) if between else {}  # not every offset is that of a message
-    return [StreamReset(name, found.get(name) or nearest[name], wanted[name]) for name in streams]
+    return [
+        StreamReset(name, found.get(name) or nearest[name], wanted[name], committed.get(name), is_read=read[name])
+        for name in streams
+    ]
 
 
 def _check(target: object) -> None:

@@ -129,7 +129,7 @@ class Actions:
 
     def _act(self, pending: _Pending, who: str) -> list[str]:
         plan = pending.plan
-        if plan.act is None or plan.basis(self._admin.describe(pending.group)) != plan.seen:
+        if plan.act is None or plan.basis(self._admin) != plan.seen:
             raise Refused(
                 HTTPStatus.CONFLICT,
                 "Nothing was changed: what the dry run goes by has changed since. Make it again, and look at it.",

@@ -31,8 +31,8 @@ class Plan:
     """What would change."""
 
     sentences: Sequence[str]
-    basis: Callable[[GroupDescription], object]
-    """What of a group this rests on."""
+    basis: Callable[[GroupAdmin], object]
+    """What this rests on."""
     seen: object
     """How that was when it was planned."""
     act: Callable[[GroupAdmin], Sequence[str]] | None
@@ -55,7 +55,7 @@ def plan_resume(admin: GroupAdmin, group: str, given: Given) -> Plan:
 
     return Plan(
         sentences=[*_few(_halted(it) for it in halted), *(lines if halted else ["Nothing is halted."]), *others],
-        basis=lambda now: _of(now, names),
+        basis=lambda asked: _of(asked.describe(group), names),
         seen=_of(found, names),
         act=act if names else None,
     )
@@ -95,7 +95,7 @@ def plan_settings(admin: GroupAdmin, group: str, given: Given) -> Plan:
             ),
             "All members go by it at once." if changes else "Nothing would change.",
         ],
-        basis=lambda now: now.settings,
+        basis=lambda asked: asked.describe(group).settings,
         seen=before,
         act=act if changes else None,
     )
@@ -136,7 +136,7 @@ def plan_offsets(admin: GroupAdmin, group: str, given: Given) -> Plan:
     found, names = admin.describe(group), [it.stream for it in steps]
     rows = {it.name: it for it in found.resources}
     halted = [name for name in names if name in rows and rows[name].halted is not None]
-    lines = list(_few(_moved(it, rows.get(it.stream)) for it in steps)) or ["There are no streams."]
+    lines = list(_few(_moved(it) for it in steps)) or ["There are no streams."]
     lines += _few(it.remark for it in steps if it.remark)
     if halted:
         lines.append(f"Halted, and then resumed: {', '.join(_few(halted))}.")
@@ -145,12 +145,17 @@ def plan_offsets(admin: GroupAdmin, group: str, given: Given) -> Plan:
             f"The group has members ({len(found.members)}): it will be refused until they have stopped, unless all of this is halted."
         )
 
+    def basis(asked: GroupAdmin) -> object:
+        """Planned once more, to what was shown: it differs if a stream does not have that any more, or is another one."""
+        return _of(asked.describe(group), names), asked.plan_offsets(group, {it.stream: it.next for it in steps})
+
     def act(acting: GroupAdmin) -> Sequence[str]:
         resumed = acting.reset_offsets(group, steps)
         done = [f"{it.stream}: the next message to be read is {it.next}." for it in steps]
         return [*_few(done), *([f"Resumed: {', '.join(_few(resumed))}."] if resumed else [])]
 
-    return Plan(sentences=lines, basis=lambda now: _of(now, names), seen=_of(found, names), act=act if steps else None)
+    seen = _of(found, names), [attrs.evolve(it, asked=it.next) for it in steps]
+    return Plan(sentences=lines, basis=basis, seen=seen, act=act if steps else None)
 
 
 def _target(given: Given) -> Any:
@@ -165,11 +170,11 @@ def _target(given: Given) -> Any:
     return OffsetTarget(**option).target
 
 
-def _moved(step: StreamReset, row: ResourceDescription | None) -> str:
+def _moved(step: StreamReset) -> str:
     start = f"{step.stream}: the next message to be read would be {step.next}"
-    if row is None or row.committed is None:
+    if step.before is None:
         return f"{start}; it has no committed offset now."
-    now = row.committed + 1
+    now = step.before + 1
     if step.next == now:
         return f"{start}, as it is now."
     what = f"up to {step.next - now} are skipped" if step.next > now else f"up to {now - step.next} are handled again"

@@ -176,6 +176,26 @@ async def test_a_reset_that_is_refused_does_not_make_it(here: Place, stream: Str
     assert committed(here, stream) == 9
 
 
+@pytest.mark.parametrize("halts", [False, True])
+async def test_a_reset_that_was_planned_for_another_stream_does_not_make_it(
+    here: Place, stream: Stream, *, halts: bool
+) -> None:
+    """It was created again between the plan and the reset: the next member finds out, and skips nothing."""
+    await start_next(here, stream)
+    with closing(GroupAdmin(here.redis_url, amqp_url=here.amqp_url)) as admin:
+        steps = admin.plan_offsets(here.group, 5, [stream.name])
+        stream.make_anew()
+        stream.append(20)
+        if halts:
+            async with member(here, stream, Reading()):
+                await until(lambda: here.journal("halted"))
+        admin.reset_offsets(here.group, steps)
+    assert not is_marked(here, stream)
+    async with member(here, stream, Reading()):
+        await until(lambda: len(here.journal("halted")) == 1 + halts)
+    assert committed(here, stream) == 4
+
+
 @pytest.mark.parametrize("refused", [False, True], ids=["done", "refused"])
 async def test_a_reset_makes_it_before_it_resumes_the_stream(
     here: Place, stream: Stream, monkeypatch: pytest.MonkeyPatch, *, refused: bool

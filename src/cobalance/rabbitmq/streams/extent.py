@@ -1,4 +1,4 @@
-"""First and last offsets of many streams, read concurrently, for the command line."""
+"""What there is to know of many streams, such as their first and last offsets, read concurrently, for the command line."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime
+from typing import Any
 
 import attrs
 
 from cobalance.rabbitmq.streams.continuity import Undelivered
 from cobalance.rabbitmq.streams.probe import first_offset, last_offset, offset_at, offset_since
+from cobalance.rabbitmq.streams.reading_mark import is_marked
 from cobalance.rabbitmq.topics.admin import connected
 from cobalance.rabbitmq.wire.connection import BrokerConnection
 
 AT_ONCE = 100
 """Concurrent probes, each on a channel of its own."""
 
-Question = Callable[[BrokerConnection, str], Future[int | None]]
+Question = Callable[[BrokerConnection, str], Future[Any]]
 
 
 @attrs.frozen
@@ -52,6 +54,12 @@ def streams_among(
         return {name: admin.kind(name) == "stream" for name in names if admin.exists(name)}
 
 
+def read_marks(amqp_url: str, scope: str, streams: Iterable[str]) -> dict[str, bool]:
+    """Whether RabbitMQ knows that the group of this scope has read each stream."""
+    with _asking(amqp_url) as ask:
+        return dict(ask(lambda connection, stream: is_marked(connection, scope, stream), list(streams)))
+
+
 def read_extents(amqp_url: str, streams: Iterable[str]) -> dict[str, Extent]:
     names = list(streams)
     with _asking(amqp_url) as ask:
@@ -82,12 +90,12 @@ def read_offsets_since(amqp_url: str, offsets: Mapping[str, int]) -> dict[str, i
 @contextmanager
 def _asking(
     amqp_url: str, leave_out: type[Exception] | tuple[()] = ()
-) -> Iterator[Callable[[Question, list[str]], Mapping[str, int | None]]]:
+) -> Iterator[Callable[[Question, list[str]], Mapping[str, Any]]]:
     connection = BrokerConnection(amqp_url, "cobalance offsets")
     connection.connect()
 
-    def ask(question: Question, streams: list[str]) -> Mapping[str, int | None]:
-        found: dict[str, int | None] = {}
+    def ask(question: Question, streams: list[str]) -> Mapping[str, Any]:
+        found: dict[str, Any] = {}
         for start in range(0, len(streams), AT_ONCE):
             asked = {name: question(connection, name) for name in streams[start : start + AT_ONCE]}
             found |= {
