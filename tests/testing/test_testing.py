@@ -190,6 +190,24 @@ def test_a_lost_redis_moves_nothing(shop: Shop) -> None:
     shop.is_done()
 
 
+def test_a_redis_may_be_lost_after_a_member_has_failed(cobalance_broker: Broker) -> None:
+    """It is awaited no more than one that hangs; its error is raised in the end."""
+
+    async def fail(_: Tenure) -> None:
+        raise ValueError("its work")
+
+    churn = Churn("group", cobalance_broker)
+    failed, other = churn.join_resources(["a"], work=fail), churn.join_resources(["b"])
+    try:
+        churn.until(lambda: failed.group.failed is not None and other.holds == {"b"})
+        churn.lose_redis()
+        assert other.holds == {"b"}
+    finally:
+        churn.leave(other)
+    with pytest.raises(ValueError, match="its work"):
+        churn.close()
+
+
 def test_a_redis_may_be_lost_while_nobody_is_connected(cobalance_group: Churn) -> None:
     """It stays empty until somebody comes back."""
     members = [cobalance_group.join_resources(["r"]) for _ in range(2)]

@@ -139,14 +139,13 @@ class Churn:
         member.transport.is_cut = hangs
 
     def lose_redis(self) -> None:
-        """Empties Redis. Returns when the members have joined again and reclaimed what they hold. If all of them hang,
-        Redis stays empty until one wakes.
+        """Empties Redis. Returns when the members have joined again and reclaimed what they hold. Those that hang, or have
+        failed, are not awaited: if all of them do, Redis stays empty until one wakes.
         """
         self._store.flush()
         self._store.identity = secrets.token_hex(20)
-        living = sum(not it.transport.is_cut for it in self.members)
-        self.until(lambda: len(self._present()) == living)
-        if living:
+        self.until(lambda: self._present() >= {it.id for it in self._living()})
+        if self._living():
             self.advance(SETTINGS.session_timeout_ms)  # Redis waits this long for other members
             self.until(lambda: self._coordinator.state()["recovering"] == "0")
 
@@ -155,6 +154,9 @@ class Churn:
         self._ahead_us += ms * 1_000
         with suppress(UnknownGroup):
             self._coordinator.tick()
+
+    def _living(self) -> list[Member]:
+        return [it for it in self.members if not it.transport.is_cut and it.group.failed is None]
 
     def _present(self) -> set[str]:
         with suppress(UnknownGroup):
