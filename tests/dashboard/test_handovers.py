@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from tests.coordinator.driver import SETTINGS
 from tests.dashboard.scenes import GROUP, Scene, churned
 from tests.operate.described import group
 
@@ -192,6 +193,37 @@ def test_members_that_move_nothing_are_forgotten_too() -> None:
     assert past.numbers.keys() == past.members.keys()
     assert past.label("m299") == "web-299/5009"
     assert past.label("m100") is None
+
+
+@pytest.mark.parametrize("how", ["deleted", "lost", "unseen"])
+def test_members_that_ended_without_an_entry_are_forgotten_too(how: str) -> None:
+    """They were on record when the group was deleted by force, or Redis's data was lost; or their end is missing."""
+    scene = Scene(2)
+
+    class WithoutEnds(Journal):
+        def entries(self, after: str = "0") -> object:  # type: ignore[override]
+            return (it for it in super().entries(after) if how != "unseen" or it.kind != "left")
+
+    past = Handovers(WithoutEnds(MemoryTransport(scene.backend.store), GROUP), most_kept=60)
+    for number in range(100, 300):
+        standby = scene.join(number, capacity=0)
+        scene.pass_time(1_000)
+        past.read()
+        if how == "unseen":
+            standby.leave()
+        elif how == "lost":
+            scene.group.lose_data()
+        else:
+            scene.group.coordinator.delete(force=True)
+            scene.group.coordinator.create(SETTINGS)
+        if how != "unseen":
+            del scene.group.members[f"m{number}"]
+        scene.pass_time(SETTINGS.session_timeout_ms)
+    past.read()
+    assert len(past.members) < 60
+    assert past.numbers.keys() == past.members.keys()
+    if how != "unseen":
+        assert past.members["m298"].ended is not None
 
 
 def test_resources_that_are_gone_are_forgotten_too() -> None:

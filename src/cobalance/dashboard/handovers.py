@@ -136,11 +136,10 @@ class Handovers:
         if self.first_ms is None:
             self.first_ms = entry.at_ms
         if entry.member is not None:
-            if entry.member not in self.numbers:
-                self.numbers[entry.member], self._met = self._met, self._met + 1
-            if entry.instance_id is not None:
-                self._instances[entry.member] = entry.instance_id
-            self.members.setdefault(entry.member, MemberPast()).take(entry)
+            self._take_member(entry, entry.member)
+        elif entry.kind == "incarnation" and entry.reason != "seen":  # those who are still there join again
+            for past in self.members.values():
+                past.ended = past.ended or entry
         self.timings.take(entry)
         entry = self._account.completed(entry)
         self._note(entry)
@@ -152,6 +151,13 @@ class Handovers:
             self._count_move(entry, moves)
         for name in self._touched(entry):
             self._follow(name, entry)
+
+    def _take_member(self, entry: JournalEntry, member: str) -> None:
+        if member not in self.numbers:
+            self.numbers[member], self._met = self._met, self._met + 1
+        if entry.instance_id is not None:
+            self._instances[member] = entry.instance_id
+        self.members.setdefault(member, MemberPast()).take(entry)
 
     def _skip(self, gap: Gap) -> None:
         """What was going on before entries that are missing is not known to have gone on."""
@@ -279,10 +285,11 @@ class Handovers:
         self._forget_members(limit_ms)
 
     def _forget_members(self, limit_ms: int) -> None:
-        """Those that were gone by then, and that nothing names any more."""
+        """Those that were gone by then, and that nothing names any more. An end may be among entries that are missing."""
         named = {span.owner for track in self.tracks.values() for span in track}
         for member, past in [*self.members.items()]:
-            if past.ended is not None and past.ended.at_ms <= limit_ms and member not in named:
+            is_gone = past.ended is not None or member not in self._ownership.members
+            if is_gone and past.seen_ms <= limit_ms and member not in named:
                 for of_members in (self.members, self.numbers, self._instances, self._account.labels):
                     of_members.pop(member, None)
 

@@ -96,6 +96,8 @@ class _Member:
             "expired": "it was silent for longer than the session timeout",
             "replaced": "its process had come back as another member",
             "inherited": "its process had come back as another member",
+            "created": "the group was created again",
+            "recovering": "Redis lost data of the group, and it did not join again",
         }
         how = ways.get(ended.reason, "it left" if ended.kind == "left" else "it was found dead")
         return f"{self.name} has been gone for {ago}: {how}."

@@ -22,6 +22,8 @@ class MemberPast:
     """In group time; None if the journal does not reach back so far."""
     ended: JournalEntry | None = None
     """How its membership ended; None while it lasts."""
+    seen_ms: int = 0
+    """Since when the journal says nothing of it."""
     begun: int = 0
     """Tenures that began."""
     finished: int = 0
@@ -37,6 +39,7 @@ class MemberPast:
 
     def take(self, entry: JournalEntry) -> None:
         """Reads one more entry about this member."""
+        self.seen_ms = entry.at_ms
         if entry.kind == "joined":
             self.joined_ms, self.ended = entry.at_ms, None
         elif entry.kind in _DEPARTURES:
