@@ -308,6 +308,43 @@ def test_a_member_that_restarts_while_others_go_puts_nothing_off() -> None:
     assert world.pass_time(15).members == 2, "the third has been there all the time"
 
 
+@pytest.mark.parametrize(("others", "wanted"), [(4, 5), (0, 1)])
+def test_a_member_that_restarts_for_ever_does_not_prevent_that_there_are_more(others: int, wanted: int) -> None:
+    """The load kills it, and would not if it were shared by more. Changes put it off for five times as long at most."""
+    world, found = World(members=wanted), list[Desired]()
+    for n in range(60):
+        world.members = others + (n % 9 < 5)  # up for 25 s, down for 20 s
+        found.append(world.pass_time(70))
+    early = {it.members for it in found[:30] if it.members is not None}
+    assert early == {wanted}
+    more = next(it for it in found if (it.members or 0) > wanted)
+    assert found.index(more) <= 33
+    assert more.reason == "so many have been needed for 150 s"
+
+
+def test_a_member_that_restarts_for_ever_does_not_prevent_that_there_are_fewer() -> None:
+    """What was needed at any time in five times as long is kept."""
+    world, found = World(members=5), list[Desired]()
+    for n in range(330):
+        world.members = 4 + (n % 9 < 5)
+        found.append(world.pass_time(15, share=15 / 10 / world.members))
+    assert {it.members for it in found[1:300]} == {5}
+    fewer = next(it for it in found[1:] if it.members != 5)
+    assert fewer.members == 2
+    assert fewer.reason == "no more have been needed for 1500 s"
+
+
+def test_a_long_deploy_is_no_reason_for_anything() -> None:
+    """Members are replaced one after the other for ten minutes, and the others do as well as before."""
+    world = World(members=6)
+    for _ in range(20):
+        world.pass_time(45)
+    for n in range(120):
+        world.members = 6 - n % 2
+        assert world.pass_time(45).members == 6
+    assert world.lag < 100
+
+
 def test_those_who_are_kept_a_place_are_wanted() -> None:
     """At the first look, too: their instance ids come back."""
     gone = described(0, 4, [3] * 8, state="graced")

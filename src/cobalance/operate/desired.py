@@ -22,10 +22,12 @@ and then as many as were needed at any time in it. In between, and until so much
 was wanted last. Those who restart, be it all of them, or have not come yet, or not gone yet, change nothing about it.
 Nor do more than were wanted or there, as while a deploy replaces them; until they have stayed for `out_after_ms`, and
 count, there is no answer, since they may also have been started by hand. Both times begin again whenever the number of
-members changes, so that what a change brings is seen before the next one, and a deploy is no reason for anything; and
-when nobody has looked, or the lag or what got done was not known, for a minute, in which anything may have been needed.
-What is unknown for less than that is no break. A clock that was set back by more begins everything again but what members
-are known to be able to do.
+members changes, so that what a change brings is seen before the next one, and a deploy is no reason for anything. But
+no changes put either off for more than five times as long: then it is what was needed in all of that which counts, since
+a member may restart again and again for the very reason that it has too much to do. Both begin again, too, when nobody
+has looked, or the lag or what got done was not known, for a minute, in which anything may have been needed. What is
+unknown for less than that is no break. A clock that was set back by more begins everything again but what members are
+known to be able to do.
 
 More are never called for than there are partitions, nor than partitions that have work, which is all that more members
 can share. Those that were there at the first look may stay; those that come uncalled count up to the partitions. A
@@ -55,6 +57,9 @@ LEAST_MESSAGES = 10
 """To tell how long they take."""
 
 DAY_MS = 86_400_000
+
+PUT_OFF = 5
+"""For how many times as long changes of the number of members put a decision off at most; for a day if that is less."""
 
 
 @attrs.frozen(kw_only=True)
@@ -133,6 +138,8 @@ class Scaling:
         self._measured: tuple[int, float] | None = None
         """When members had work throughout for the last time, and what each got done a second; or more, since then."""
         self._presents: deque[tuple[int, int]] = deque()
+        self._changed_ms = 0
+        """When their number changed for the last time."""
         self._wanted = self._explained = 0
         """The last: how many may be there without being a reason for anything, since some have yet to go."""
 
@@ -153,7 +160,7 @@ class Scaling:
         done, came = self._rates()
         needed = self._needed(group, sample, came)
         if not self._presents or present != self._presents[-1][1]:
-            self._needs.clear()
+            self._changed_ms = sample.at_ms
         if needed is not None:
             if self._needs and sample.at_ms - self._needs[-1][0] > LONGEST_INTERVAL_MS:
                 self._needs.clear()
@@ -213,7 +220,7 @@ class Scaling:
         settings, samples = self._settings, self._samples
         while len(samples) > 2 and now_ms - samples[1].at_ms >= settings.window_ms:
             samples.popleft()
-        longer_ms = max(settings.in_after_ms, settings.out_after_ms)
+        longer_ms = _put_off(max(settings.in_after_ms, settings.out_after_ms))
         for looks, kept_ms in ((self._needs, longer_ms), (self._presents, settings.out_after_ms)):
             while len(looks) > 1 and now_ms - looks[1][0] >= kept_ms:
                 looks.popleft()
@@ -249,7 +256,7 @@ class Scaling:
         settings, present = self._settings, len(sample.handled)
         if sample.lag is None or group.state == "Recovering":
             return None
-        if not present:
+        if not present and not (self._wanted and came is not None and self._per_member_per_s):
             return max(settings.least, 1 if sample.lag else 0)
         if came is None:
             return None
@@ -269,16 +276,26 @@ class Scaling:
         if not (wanted or sample.handled):
             self._wanted = needed
             return needed, "nobody is there" + (", and messages wait" if sample.lag else "")
-        needs, present = self._needs, len(sample.handled)
-        more = min(need for _, need in self._recent(needs, sample.at_ms, settings.out_after_ms))
-        if more > wanted and self._reaches(needs, sample.at_ms, settings.out_after_ms):
+        present = len(sample.handled)
+        needs, for_ms = self._lasting(sample.at_ms, settings.out_after_ms)
+        if (more := min(needs, default=wanted)) > wanted:
             self._wanted = more
-            return more, f"so many have been needed for {settings.out_after_ms // 1_000} s"
-        fewer = max(need for _, need in self._recent(needs, sample.at_ms, settings.in_after_ms))
-        if fewer < max(wanted, present) and self._reaches(needs, sample.at_ms, settings.in_after_ms):
+            return more, f"so many have been needed for {for_ms // 1_000} s"
+        needs, for_ms = self._lasting(sample.at_ms, settings.in_after_ms)
+        if needs and (fewer := max(needs)) < max(wanted, present):
             self._wanted, self._explained = fewer, max(self._explained, present)
-            return fewer, f"no more have been needed for {settings.in_after_ms // 1_000} s"
+            return fewer, f"no more have been needed for {for_ms // 1_000} s"
         return self._unchanged(present, needed)
+
+    def _lasting(self, now_ms: int, after_ms: int) -> tuple[Sequence[int], int]:
+        """What was needed at any time in so long without a change, or in the longest that changes put off; nothing if it is
+        not known for so long. And how long that is.
+        """
+        unchanged = [it for it in self._needs if it[0] >= self._changed_ms]
+        for looks, for_ms in ((unchanged, after_ms), (self._needs, _put_off(after_ms))):
+            if looks and self._reaches(looks, now_ms, for_ms):
+                return [need for _, need in self._recent(looks, now_ms, for_ms)], for_ms
+        return (), 0
 
     def _unchanged(self, present: int, needed: int) -> tuple[int | None, str]:
         wanted = self._wanted
@@ -301,6 +318,10 @@ class Scaling:
     def _reaches(looks: Sequence[tuple[int, int]], now_ms: int, back_ms: int) -> bool:
         """Whether it has been looked for so long, without a break of which nothing is known."""
         return now_ms - looks[0][0] >= back_ms
+
+
+def _put_off(after_ms: int) -> int:
+    return min(PUT_OFF * after_ms, DAY_MS)
 
 
 def _sample(group: GroupDescription) -> _Sample:
