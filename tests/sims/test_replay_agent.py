@@ -110,11 +110,13 @@ def agent(redis_url: str, group: str) -> Iterator[None]:
 
 
 @contextmanager
-def agent_of(redis_url: str, group: str, command: Sequence[str] = SLEEP, instances: str = "") -> Iterator[None]:
+def agent_of(
+    redis_url: str, group: str, command: Sequence[str] = SLEEP, instances: str = "", leave_s: float = 30.0
+) -> Iterator[None]:
     stop, hurry = Gate(), Gate()
     program = Program(command=command, processes=2, at_most=3, instances=instances)
     with closing(open_transport(redis_url)) as transport:
-        it = Agent(Posts(transport, group, AGENT), program, lambda _: None, leave_s=5)
+        it = Agent(Posts(transport, group, AGENT), program, lambda _: None, leave_s=leave_s)
         thread = Thread(target=it.run, args=(stop, hurry))
         thread.start()
         try:
@@ -219,6 +221,25 @@ def test_a_successor_with_an_instance_id_waits_for_its_predecessor(
         replay.until({"r1-3": "running", "m2": "leaving", "r1-4": "leaving"})
         stays.unlink()
         replay.until({"r1-3": "running", "m2.1": "running"})
+
+
+@pytest.mark.parametrize("instances", ["", "web"])
+def test_a_process_that_does_not_leave_after_a_replay_is_killed(
+    redis_url: str, group: str, talk: Callable[[str], Talk], instances: str
+) -> None:
+    """Or its successor would wait for ever, or there would be more than at first; also if another replay has begun."""
+    replay, other = talk("r1"), talk("r2")
+    with agent_of(redis_url, group, ("bash", "-c", "trap '' TERM; exec sleep 600"), instances, leave_s=0.5):
+        replay.until({"m1": "running", "m2": "running"})
+        replay.posts.write("begin")
+        replay.hear("obeys")
+        replay.order("start", "r1-3", slot=3)
+        replay.order("stop", "m1")
+        replay.hear("done", lambda it: it.text("verb") == "stop")
+        replay.posts.write("end")
+        replay.hear("restored")
+        other.posts.write("begin")
+        other.until({"m2": "running", "m1.1": "running"})
 
 
 @pytest.mark.usefixtures("agent")

@@ -1,8 +1,8 @@
 """The agent: starts member processes of the user, and does to them what a replay orders.
 
 It takes orders of one replay at a time, through the group's Redis, and for processes that it has started itself. When
-the replay ends or falls silent, it lets go on what is frozen and has as many processes run as at first. When the agent
-ends, so do its processes; none stays frozen.
+the replay ends or falls silent, it lets go on what is frozen and has as many processes run as at first; what does not
+leave is killed. When the agent ends, so do its processes; none stays frozen.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Agent:
 
     Args:
         say: called with a line of text about what it does.
-        leave_s: how long processes may take to leave at its end, before they are killed.
+        leave_s: how long processes may take to leave at its end, or that of a replay, before they are killed.
     """
 
     def __init__(self, posts: Posts, program: Program, say: Callable[[str], object], *, leave_s: float = 60.0) -> None:
@@ -70,6 +70,8 @@ class Agent:
         self._successors = 0
         self._due: dict[str, tuple[int, int | None]] = {}
         """Processes that are started once their slot is empty: its number, and the order's if there is one."""
+        self._to_leave_by: dict[str, float] = {}
+        """Processes that were leaving when a replay ended: when they are killed, on the monotonic clock."""
         self._taken: set[int] = set()
         """Orders of this replay; one whose sender did not hear that it was posted comes again."""
 
@@ -102,6 +104,9 @@ class Agent:
 
     def _take_a_turn(self) -> int:
         self._thaw_due()
+        for name, until in self._to_leave_by.items():
+            if time.monotonic() > until:
+                self._kill(self._processes[name])
         failed = self._notice_ends()
         self._start_due()
         try:
@@ -243,6 +248,7 @@ class Agent:
         failed = [it for it in ended if it.is_wanted]
         for process in ended:
             del self._processes[process.name]
+            self._to_leave_by.pop(process.name, None)
         for process in failed:
             self._say(f"{process.name} (process {process.pid}) has ended by itself with {process.code}")
             self._tell("ended", name=process.name, pid=process.pid, code=process.code)
@@ -259,6 +265,10 @@ class Agent:
         for process in living:
             if filled.get(process.slot) is not process:
                 process.leave()
+        until = time.monotonic() + self._leave_s
+        for process in self._processes.values():
+            if process.state == "leaving":
+                self._to_leave_by.setdefault(process.name, until)
         for slot in range(1, self._program.processes + 1):
             if slot not in filled:
                 self._successors += 1
@@ -279,7 +289,10 @@ class Agent:
             pass
         for process in living:
             if process.code is None:
-                self._say(f"{process.name} (process {process.pid}) does not leave, and is killed")
-                process.kill()
+                self._kill(process)
         with suppress(ServerError):
             self._posts.write("gone")
+
+    def _kill(self, process: MemberProcess) -> None:
+        self._say(f"{process.name} (process {process.pid}) does not leave, and is killed")
+        process.kill()
