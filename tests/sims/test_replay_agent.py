@@ -281,6 +281,36 @@ def test_posts_of_another_form_are_passed_over(redis_admin_url: str, group: str,
     replay.until({"m1": "running", "m2": "running"})
 
 
+def test_posts_are_read_on_a_server_whose_clock_is_behind(
+    redis_admin_url: str, group: str, talk: Callable[[str], Talk]
+) -> None:
+    """After a loss of all posts, or of the newest ones: none is passed over, and none comes twice."""
+
+    def heard(it: Posts) -> list[str]:
+        return [post.kind for post in it.read()]
+
+    key, one, two = replay_key(group), talk("r1").posts, talk("r2").posts
+    ahead = int(time.time() * 1_000) + 3_600_000
+    with closing(redis.Redis.from_url(redis_admin_url)) as admin:
+        for it in (one, two):
+            it.write("here")
+        heard(one), heard(two)
+        for kept in (False, True):
+            one.write("older")
+            assert heard(two) == ["older"]
+            newest: Any = admin.xrevrange(key, count=1)
+            admin.xadd(key, {"post": '{"kind": "newest", "sender": "r3"}'}, id=f"{ahead}-{int(kept)}")
+            assert heard(one) == heard(two) == ["newest"]
+            admin.delete(key)
+            if kept:
+                admin.xadd(key, newest[0][1], id=newest[0][0])
+            one.write("later")
+            two.write("last")
+            assert (heard(one), heard(two)) == (["last"], ["later"])
+            one.write("more")
+            assert heard(two) == ["more"]
+
+
 def test_what_agents_say_is_kept_for_a_time(
     group: str, talk: Callable[[str], Talk], monkeypatch: pytest.MonkeyPatch
 ) -> None:

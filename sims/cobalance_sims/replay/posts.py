@@ -44,6 +44,9 @@ SILENT_S = 10.0
 
 LIVES_MS, KEPT_MS, PAGE = 600_000, 60_000, 500
 
+REMEMBERED = 10_000
+"""Ids of the newest posts that were read."""
+
 _POST = Script.of(
     "replay_post",
     """
@@ -88,7 +91,8 @@ class Posts:
     def __init__(self, transport: Transport, group: str, sender: str, *, key_prefix: str = DEFAULT_PREFIX) -> None:
         self.transport, self._key, self.sender = transport, replay_key(group, key_prefix), sender
         self.key_prefix = key_prefix
-        self._read_to = ""
+        self._first = self._read_to = ""
+        self._read: dict[str, None] = {}
         self.now_ms = 0
         """The time of its own newest post, on Redis's clock."""
 
@@ -97,7 +101,10 @@ class Posts:
         text = json.dumps({"kind": kind, "sender": self.sender, **words})
         reply = self.transport.call(_POST, [self._key], [LIVES_MS, KEPT_MS, text])
         id_ = reply.decode() if isinstance(reply, bytes) else str(reply)
-        self._read_to = self._read_to or id_
+        if not self._read_to:
+            self._first = self._read_to = id_
+        elif _order(id_) <= _order(self._read_to):  # posts were lost, and Redis's clock is behind
+            self._read_to = self._first if _order(self._first) < _order(id_) else "0"
         self.now_ms = int(id_.partition("-")[0])
         return self.now_ms
 
@@ -108,11 +115,23 @@ class Posts:
             page = self.transport.read_stream(self._key, self._read_to, PAGE)
             for id_, fields in page:
                 self._read_to = id_
+                if id_ in self._read:
+                    continue
+                self._remember(id_)
                 if (post := _post(id_, fields.get("post", ""))) and post.sender != self.sender:
                     found.append(post)
             if len(page) < PAGE:
                 break
         return found
+
+    def _remember(self, id_: str) -> None:
+        self._read[id_] = None
+        if len(self._read) > REMEMBERED:
+            del self._read[next(iter(self._read))]
+
+
+def _order(id_: str) -> tuple[int, ...]:
+    return tuple(map(int, id_.split("-")))
 
 
 def _post(id_: str, text: str) -> Post | None:
