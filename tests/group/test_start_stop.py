@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
+import os
 import subprocess
 import sys
 import tempfile
@@ -258,6 +260,40 @@ def test_the_file_of_an_instance_is_that_of_its_server(
     second.write("m")
     assert second._file is not None
     second.close()
+
+
+@pytest.mark.usefixtures("own_files")
+def test_the_file_of_an_instance_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each process has an id of its own, they would fill the folder. A lock that is got just then is of no file, and not
+    taken for one; and what records a member that may have been killed stays.
+    """
+
+    def files() -> list[Path]:
+        return [*tmp_path.glob("cobalance-*/*")]
+
+    first, second, third = (InstanceFile(Coordinator(MemoryTransport(MemoryStore()), "g"), "i") for _ in range(3))
+    assert first._lock() == ""
+    first.close()
+    assert files() == []
+    first.write("m.1")
+    flock, ends = fcntl.flock, [first.close]
+
+    def locked_late(file: int, how: int) -> None:
+        if ends:
+            ends.pop()()
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", locked_late)
+    second.write("m.2")
+    third.write("m.3")
+    assert third._file is None
+    (file,) = files()
+    assert file.read_text().startswith("m.2 ")
+    assert second._file is not None
+    os.close(second._file)  # it is killed
+    assert third._lock() == "m.2"
+    third.close()
+    assert files() == [file]
 
 
 def test_a_file_that_cannot_be_had_is_logged(

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 MOST_BYTES = 1_000
 """More than a member id and a place need."""
 
+TRIES = 10
+"""To lock a file that others of its name remove meanwhile."""
+
 
 class InstanceFile:
     """The file of one instance id in one group. Groups at other servers, in other databases and under other key prefixes
@@ -68,12 +71,14 @@ class InstanceFile:
             self._log(error)
 
     def close(self) -> None:
-        """Unlocks the file after a normal end. Clears it, unless it still records a former member, since this process
+        """Unlocks the file after a normal end. Removes it, unless it still records a former member, since this process
         never was one.
         """
         if self._file is not None:
             if self._written:
                 self.write("")
+            with suppress(OSError):
+                _remove_empty(self._name, self._file)
             os.close(self._file)
             self._file = None
 
@@ -101,13 +106,30 @@ class InstanceFile:
 def _locked(name: str) -> int:
     if fcntl is None:
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
-    opened = os.open(_folder() / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(opened)
-        raise
-    return opened
+    for _ in range(TRIES):
+        opened = os.open(_folder() / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_there(name, opened):
+                return opened
+        except OSError:
+            os.close(opened)
+            raise
+        os.close(opened)  # its process has just removed it
+    raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK))
+
+
+def _is_there(name: str, file: int) -> bool:
+    """Whether the name is still that of the open file: others lock what has it."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file), (_folder() / name).lstat())
+    return False
+
+
+def _remove_empty(name: str, file: int) -> None:
+    """Removes the locked file if it records nobody. Only who has the lock may, so no other is removed."""
+    if not os.fstat(file).st_size and _is_there(name, file):
+        (_folder() / name).unlink()
 
 
 def _place(file: int) -> str:

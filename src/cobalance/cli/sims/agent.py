@@ -58,7 +58,9 @@ def agent(
             help="Gives each an instance id: this, - and its number, in COBALANCE_INSTANCE_ID.", show_default=False
         ),
     ] = None,
-    leave: Annotated[int, duration_option("leave", "At the end, or that of a replay, how long they may take to leave.", "60s")] = 60_000,
+    leave: Annotated[
+        int, duration_option("leave", "At the end, or that of a replay, how long they may take to leave.", "60s")
+    ] = 60_000,
     redis: RedisOptions = THIS_REDIS,
 ) -> int:
     """Start members of a group for replays, and do to them what a replay orders: kill, freeze, stop and start them."""
