@@ -132,7 +132,7 @@ def test_a_plan_for_a_stream_that_rabbitmq_is_slow_to_deliver(
     ago = datetime.now(UTC) - timedelta(hours=1)
     targets: dict[Target, int] = {"earliest": 0, "latest": 10, 7: 7, 70: 10, ago: 0}
     for target, following in targets.items():
-        (step,) = sure(lambda: plan(target, [stream.name], {}, amqp_url))  # noqa: B023
+        (step,) = sure(lambda: plan(target, [stream.name], {}, amqp_url, "scope"))  # noqa: B023
         assert step.next == following
 
 

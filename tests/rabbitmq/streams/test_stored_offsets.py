@@ -255,7 +255,7 @@ def test_a_position_that_is_chosen_is_that_of_a_message(
     with new_stream(broker, 2) as stream:
         store_offsets(client, stream)
         first = anyio.run(offset_before, connection, stream.name, 4) + 1
-        (step,) = plan(4, [stream.name], {}, broker)
+        (step,) = plan(4, [stream.name], {}, broker, "scope")
         assert first == step.next > 4
         reading = Reader(connection, stream, step.committed).start()
         assert reading.offsets(2) == [first, first + 1]
