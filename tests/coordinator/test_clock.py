@@ -187,6 +187,24 @@ def test_a_silence_does_not_end_a_rejoin_grace(group: Group) -> None:
     assert group.records().members["a"].status == "ended"
 
 
+@pytest.mark.parametrize("began_after_ms", [0, 1, SESSION_MS // 4])
+def test_a_silence_puts_off_no_rejoin_grace_that_begins_after_it(backend: Backend, began_after_ms: int) -> None:
+    """A grace shorter than half a session timeout: what is kept is free when it ends, not half a session after the silence."""
+    group = Group(backend, attrs.evolve(SETTINGS, rejoin_grace_ms=200))
+    a, b = group.join("a", instance_id="one"), group.join("b")
+    group.set_resources(a, names(2))
+    group.drain()
+    group.backend.now_ms += 2 * SESSION_MS
+    b.heartbeat()
+    group.backend.now_ms += began_after_ms
+    assert a.leave(remain=True) == "LEFT"
+    (row,) = [it for it in group.coordinator.members() if it.id == "a"]
+    assert row.expires_ms == group.backend.now_ms + 200
+    group.backend.now_ms += 200
+    group.beat()
+    assert group.holders() == {"r000": "b", "r001": "b"}
+
+
 def test_silences_put_off_the_end_of_a_rejoin_grace_once(group: Group) -> None:
     """By the first silence that contains its end; after that a session timeout is left, whatever follows."""
     a, b = group.join("a", instance_id="one"), group.join("b")

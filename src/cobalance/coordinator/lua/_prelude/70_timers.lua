@@ -5,15 +5,16 @@ do
 
 local fire = {}
 
--- When somebody who is waited for until `ends` is given up: half a session timeout after a silence that began while at least
--- `left` ms were to come, if that is later, and not while recovering. Nothing else puts it off.
+-- When somebody who is waited for until `ends` is given up. A silence that contains the moment `left` ms before that puts it off to
+-- half a session timeout after the silence, and a recovery to its end, if that is later. Nothing else puts it off.
 --
 -- An innocent member, last heard within half a session before a silence, so has half a session to be heard after it, and tries
 -- again within a third. A dead one has that once: a second silence begins half a session or more after the first, when less than
 -- the other half is left. So it is gone with the first call after half a session, that silence, and another half: after two session
 -- timeouts, whatever silences there are, unless one of them alone is longer than a session timeout.
 local function given_up_at(ends, left)
-  return max(ends, ends - left >= G.gap_from and G.gap_at + G.session_ms / 2 or 0, G.recovering)
+  local is_put_off = ends - left >= G.gap_from and ends - left <= G.gap_at
+  return max(ends, is_put_off and G.gap_at + G.session_ms / 2 or 0, G.recovering)
 end
 
 function session_given_up_at(id)
