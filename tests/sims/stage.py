@@ -23,11 +23,13 @@ class Stage:
         self.world.watch.add(self.check)
         self.first, self.second = self.world.start(), self.world.start()
         self._seq = 0
+        self.at_ms = 0
+        """The time in the entries of the journal."""
 
     def entry(self, kind: str, **fields: Any) -> None:
         """Writes an entry of the journal, as if a script had written it."""
         self._seq += 1
-        self.world._on_entry(JournalEntry(id=str(self._seq), seq=self._seq, kind=kind, at_ms=0, **fields))
+        self.world._on_entry(JournalEntry(id=str(self._seq), seq=self._seq, kind=kind, at_ms=self.at_ms, **fields))
 
     def held(self, resource: str, member: str, token: int) -> None:
         """A resource and its holder."""

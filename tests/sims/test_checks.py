@@ -169,6 +169,50 @@ def _s6_tries_again_what_nobody_can_work(stage: Stage) -> None:
         stage.entry("granted", resource="poison", member="p1.1", token=token)
 
 
+def _pause(stage: Stage, token: int, sessions: int, *, asked_back: bool = False) -> None:
+    """It is granted once more, given up, and paused for so many session timeouts."""
+    stage.entry("granted", resource="poison", member="p1.1", token=token)
+    if asked_back:
+        stage.entry("revoking", resource="poison", member="p1.1", token=token)
+    stage.entry("abandoned", resource="poison", member="p1.1", token=token, reason="hung")
+    deadline_ms = stage.at_ms + sessions * QUICKENED.session_timeout_ms
+    stage.entry("halted", resource="poison", reason="paused", deadline_ms=deadline_ms)
+    stage.entry("resumed", resource="poison")
+
+
+def _s6_pauses_no_longer_each_time(stage: Stage) -> None:
+    stage.entry("added", resource="poison")
+    _pause(stage, 1, 1)
+    _pause(stage, 2, 1)
+
+
+def _s6_forgets_the_pauses_too_soon(stage: Stage) -> None:
+    stage.entry("added", resource="poison")
+    _pause(stage, 1, 1)
+    stage.at_ms += 3 * QUICKENED.session_timeout_ms + 600_000
+    _pause(stage, 2, 1)
+
+
+def _pauses_as_long_as_before(stage: Stage) -> None:
+    """What was being asked back anyway is not counted."""
+    stage.entry("added", resource="poison")
+    _pause(stage, 1, 1, asked_back=True)
+    _pause(stage, 2, 2)
+    _pause(stage, 3, 2, asked_back=True)
+    _pause(stage, 4, 4)
+
+
+def _s6_pauses_shorter_when_asked_back(stage: Stage) -> None:
+    _pauses_as_long_as_before(stage)
+    _pause(stage, 5, 3, asked_back=True)
+
+
+def _s6_pauses_no_longer_after_it_was_asked_back(stage: Stage) -> None:
+    _pauses_as_long_as_before(stage)
+    _pause(stage, 5, 4, asked_back=True)
+    _pause(stage, 6, 4)
+
+
 def _s6_is_uneven(stage: Stage) -> None:
     stage.world.clock.run(10)
     for number in range(3):
@@ -290,6 +334,10 @@ PLANTED: list[tuple[type[Check], Callable[[Stage], None]]] = [
     (S6, _s6_is_uneven),
     (S6Poison, _s6_moves_others_for_what_nobody_can_work),
     (S6Poison, _s6_tries_again_what_nobody_can_work),
+    (S6Poison, _s6_pauses_no_longer_each_time),
+    (S6Poison, _s6_forgets_the_pauses_too_soon),
+    (S6Poison, _s6_pauses_shorter_when_asked_back),
+    (S6Poison, _s6_pauses_no_longer_after_it_was_asked_back),
     (S7, _s7_joins_twice),
     (S7, _s7_has_two_of_one_name),
     (S7, _s7_has_two_of_one_name_long_after_a_loss),
@@ -313,6 +361,22 @@ def test_a_planted_violation_is_seen(check: type[Check], plant: Callable[[Stage]
     with pytest.raises(Violation) as caught:
         plant(stage)
     assert caught.value.promise == check.promise
+
+
+def test_the_count_of_pauses_is_forgotten() -> None:
+    """Ten minutes after its last giver may have it again, and where a script died that had counted it."""
+    stage = Stage(S6Poison)
+    stage.entry("added", resource="poison")
+    _pause(stage, 1, 1)
+    stage.at_ms += 3 * QUICKENED.session_timeout_ms + 600_001
+    _pause(stage, 2, 1)
+    stage.entry("repaired", resource="poison", reason="held")
+    _pause(stage, 3, 1)
+
+
+def test_what_was_asked_back_is_paused_as_long_as_before() -> None:
+    """Its pause does not double, and the next one does."""
+    _pauses_as_long_as_before(Stage(S6Poison))
 
 
 @pytest.mark.parametrize(

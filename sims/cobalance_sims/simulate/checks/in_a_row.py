@@ -27,7 +27,7 @@ class InARow:
 
     def __init__(self, session_ms: int, uncounted: Collection[str]) -> None:
         self._uncounted = uncounted
-        self._forgotten_ms = AVOIDED_SESSIONS * session_ms + REMEMBERED_MS
+        self.forgotten_ms = AVOIDED_SESSIONS * session_ms + REMEMBERED_MS
         self._counts: dict[str | None, tuple[int, int]] = {}
         self._asked_back: set[str | None] = set()
 
@@ -39,6 +39,10 @@ class InARow:
         """The current count."""
         return self._counts.get(resource, (0, 0))[0]
 
+    def was_asked_back(self, resource: str | None) -> bool:
+        """Whether it was asked back in its present tenure, or the last one."""
+        return resource in self._asked_back
+
     def journal(self, entry: JournalEntry) -> None:
         """Counts what is given up; a resource that is released in order, or paused, starts again at zero."""
         name = entry.resource
@@ -48,7 +52,7 @@ class InARow:
             self._counts.pop(name, None)
         elif entry.kind == "abandoned" and name not in self._asked_back and entry.reason not in self._uncounted:
             count, since = self._counts.get(name, (0, 0))
-            self._counts[name] = (1 if entry.at_ms - since > self._forgotten_ms else count + 1, entry.at_ms)
+            self._counts[name] = (1 if entry.at_ms - since > self.forgotten_ms else count + 1, entry.at_ms)
         if entry.kind == "revoking":
             self._asked_back.add(name)
         elif entry.kind in ("granted", "cancelled"):

@@ -38,8 +38,9 @@ class S6Poison(Check):
 
     While nothing else changes, a resource that is given up again and again, for any reason, has at most two others
     revoked, however long that goes on. A resource that is given up twice in a row, for reasons other than its givers'
-    own trouble, is paused; the pauses between attempts double from one session timeout up to five minutes. Changes of
-    members and of the list move resources themselves, for as long as they may be gathered and drained.
+    own trouble, is paused; the pauses between attempts double from one session timeout up to five minutes, but for
+    what was being asked back when it was given up. Changes of members and of the list move resources themselves, for as
+    long as they may be gathered and drained.
     """
 
     promise = "S6"
@@ -49,6 +50,8 @@ class S6Poison(Check):
         it = world.settings
         self._settling_ms = 2 * it.session_timeout_ms + it.revocation_timeout_ms
         self._pauses: Counter[str | None] = Counter()
+        self._noted_at: dict[str | None, int] = {}
+        """When it was given up, or its pause ended."""
         self._in_a_row = InARow(it.session_timeout_ms, OWN_TROUBLE)
         self._begin()
 
@@ -78,14 +81,23 @@ class S6Poison(Check):
                 self.broken(f"{len(self._moved)} resources moved for {len(self._given_up)} that nobody can work")
 
     def _check_pauses(self, entry: JournalEntry) -> None:
-        if entry.kind in ("released", "removed"):
-            self._pauses.pop(entry.resource, None)
+        name = entry.resource
+        if entry.kind in ("released", "removed", "repaired"):
+            self._pauses.pop(name, None)
+        elif entry.kind in ("abandoned", "resumed"):
+            if entry.at_ms - self._noted_at.get(name, entry.at_ms) > self._in_a_row.forgotten_ms:
+                self._pauses.pop(name, None)
+            self._noted_at[name] = entry.at_ms
         elif entry.kind == "halted" and entry.reason == "paused":
-            length_ms = (entry.deadline_ms or 0) - entry.at_ms
-            least_ms = self.world.settings.session_timeout_ms * 2 ** self._pauses[entry.resource]
-            if length_ms < min(least_ms, LONGEST_PAUSE_MS):
-                self.broken(f"{entry.resource} is tried again after {length_ms} ms already")
-            self._pauses[entry.resource] += 1
+            self._check_length(name, (entry.deadline_ms or 0) - entry.at_ms)
+
+    def _check_length(self, name: str | None, length_ms: int) -> None:
+        before = self._pauses[name]
+        if self._in_a_row.was_asked_back(name):
+            before = max(0, before - 1)  # that it was given up once more is not counted
+        if length_ms < min(self.world.settings.session_timeout_ms * 2**before, LONGEST_PAUSE_MS):
+            self.broken(f"{name} is tried again after {length_ms} ms already")
+        self._pauses[name] = before + 1
 
     def _check_row(self, entry: JournalEntry) -> None:
         self._in_a_row.journal(entry)
