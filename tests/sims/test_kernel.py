@@ -133,6 +133,25 @@ def test_somebody_calls_when_the_last_one_leaves_as_calm_begins() -> None:
     assert outcome({"churn": churn | size, "seed": 1_000_003, **settings})["status"] == "ok"
 
 
+def test_the_trouble_of_a_churn_is_over_for_those_that_start_later() -> None:
+    """What could not be worked can be once the churn has ended, also by a process that starts after that."""
+    churn = {
+        "poison": 2,
+        "members": 1,
+        "resources": 2,
+        "length_ms": 60_000,
+        "deploy": "all_at_once",
+        "deploy_every_ms": 60_000,
+        "deploy_pause_ms": 0,
+        "startup_ms": "uniform:20000:30000",
+    }
+    settings = {"session_timeout_ms": 5_000, "heartbeat_interval_ms": 1_000, "revocation_timeout_ms": 5_000}
+    for seed in range(5):
+        run = Row.read({"churn": churn, "seed": seed, **settings}).run(checks="all")
+        assert run.tell().failure == ""
+        assert all(it.owner for it in run.world.redis.ledger.resources.values())
+
+
 def test_a_broken_promise_names_the_command_that_breaks_it_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

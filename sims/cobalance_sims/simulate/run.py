@@ -213,6 +213,7 @@ class Run:
         if not world.redis.up:
             world.redis.set_up(up=True)
         world.redis.store.die_at(0)
+        world.habits, world.network = QUICK, SOUND  # of those that start from now on
         for process in list(world.living.values()):
             process.habits, process.network, process.reaches_redis = QUICK, SOUND, True
             process.resume()
