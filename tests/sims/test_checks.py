@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import attrs
 import pytest
 from tests.sims.stage import Stage
 
@@ -11,9 +12,12 @@ from cobalance.coordinator.replies import CoordinatorReply
 from cobalance.coordinator.requests import Header, Release, ReleaseItem, Request
 from cobalance.member import actions as act
 from cobalance_sims.simulate.checks import L1, L2, L3, M1, S1, S2, S3, S4, S5, S6, S7, Check, S6Poison, Violation
+from cobalance_sims.simulate.checks.liveness import why_unsettled
 from cobalance_sims.simulate.checks.sharing import retained
 from cobalance_sims.simulate.scenario import QUICKENED
+from cobalance_sims.simulate.server import Silence
 from cobalance_sims.simulate.work import SimulatedTenure
+from cobalance_sims.simulate.world import World
 from proof.stories.faults import Arrive
 
 
@@ -261,6 +265,28 @@ def _l1_goes_on_changing(stage: Stage) -> None:
     stage.check.stay(5_000)
 
 
+def _killed_before_a_silence(stage: Stage, *, has_more: bool) -> None:
+    """Its session ended in a silence that began too late to be an excuse, and there has been one call since."""
+    world = stage.world
+    stage.entry("joined", member="p1.1")
+    stage.first.kill()
+    silence = Silence(QUICKENED.session_timeout_ms - 1_000, 60_000)
+    world.redis.silences.append(silence)
+    world.redis.lulls.append(silence)
+    world.clock.now = world.redis.heard_at = 60_000
+    world.redis.has_more = has_more
+    stage.check.second()
+
+
+def _l3_is_not_noticed_by_the_call_after_a_silence(stage: Stage) -> None:
+    _killed_before_a_silence(stage, has_more=False)
+
+
+def _l3_is_noticed_by_none_of_the_calls_after_a_silence(stage: Stage) -> None:
+    _killed_before_a_silence(stage, has_more=True)
+    stage.let_pass(4_000)
+
+
 def _l2_stays_pending(stage: Stage) -> None:
     stage.held("r", "p1.1", 5)
     stage.entry("revoking", resource="r", member="p1.1", token=5)
@@ -346,6 +372,8 @@ PLANTED: list[tuple[type[Check], Callable[[Stage], None]]] = [
     (L2, _l2_stays_pending),
     (L3, _l3_is_never_healed),
     (L3, _l3_is_healed_of_a_former_member_only),
+    (L3, _l3_is_not_noticed_by_the_call_after_a_silence),
+    (L3, _l3_is_noticed_by_none_of_the_calls_after_a_silence),
     (M1, _m1_skips),
     (M1, _m1_reorders),
     (M1, _m1_begins_too_far_on),
@@ -363,6 +391,46 @@ def test_a_planted_violation_is_seen(check: type[Check], plant: Callable[[Stage]
     assert caught.value.promise == check.promise
 
 
+def test_who_was_asked_to_leave_is_waited_for() -> None:
+    """A group is not at rest while somebody who cannot reach Redis still has to leave it."""
+    stage = Stage(L1)
+    stage.world.redis.create()
+    stage.world.clock.run(1_000)
+    assert why_unsettled(stage.world) == ""
+    stage.second.reaches_redis = False
+    stage.second.stop()
+    assert why_unsettled(stage.world) == "p2 is leaving"
+    stage.second.reaches_redis = True
+    assert isinstance(stage.check, L1)
+    stage.check.converge()
+    assert list(stage.world.living) == ["p1"]
+    stage.check.stay(20_000)
+
+
+def test_what_a_call_left_to_the_next_one_is_waited_for() -> None:
+    """A barrier stands before all that it stops has been asked back: between the two calls the group is not at rest."""
+    world = World(attrs.evolve(QUICKENED, mode="eager", moves_per_call=1))
+    world.resources = ("a", "b", "c")
+    for capacity in (1, 0):
+        world.start(capacity=capacity)
+    world.redis.create()
+    world.clock.run(10_000)
+    assert why_unsettled(world) == ""
+    world.living["p2"].kill()
+    while why_unsettled(world):
+        world.clock.run(1)
+    L1(world).stay(20_000)
+
+
+def test_the_calls_after_a_silence_share_their_work() -> None:
+    """A call makes so many moves: a session that ended in a silence may be left to the calls of the next heartbeat."""
+    stage = Stage(L3)
+    _killed_before_a_silence(stage, has_more=True)
+    stage.let_pass(3_000)
+    stage.entry("expired_member", member="p1.1")
+    stage.let_pass(3_000)
+
+
 def test_the_count_of_pauses_is_forgotten() -> None:
     """Ten minutes after its last giver may have it again, and where a script died that had counted it."""
     stage = Stage(S6Poison)
@@ -377,6 +445,19 @@ def test_the_count_of_pauses_is_forgotten() -> None:
 def test_what_was_asked_back_is_paused_as_long_as_before() -> None:
     """Its pause does not double, and the next one does."""
     _pauses_as_long_as_before(Stage(S6Poison))
+
+
+@pytest.mark.parametrize("check", [S5, L3])
+def test_of_several_the_first_is_named(check: type[Check]) -> None:
+    """So that the same seed gives the same verdict, in whatever order this process keeps a set."""
+    stage = Stage(check)
+    stage.entry("joined", member=stage.second.session.member)
+    for number in range(10, 30):
+        stage.entry("added", resource=f"r{number}")
+        stage.entry("joined", member=f"p1.{number}")
+    stage.first.kill()
+    with pytest.raises(Violation, match=r" (r10 has been free|p1\.10 was killed)"):
+        stage.let_pass(30_000)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ LISTENERS_MS = 30_000
 
 @attrs.frozen
 class Silence:
-    """A time, longer than half a session timeout by its clock, in which no member was heard; in world time."""
+    """A time in which nobody called; in world time."""
 
     began: int
     ended: int
@@ -52,6 +52,12 @@ class Backup:
 class RedisServer:
     """Runs requests, and after each reads what its scripts wrote into the journal."""
 
+    skew_ms = 0
+    """How far its clock is set off."""
+    thaws_at = 0
+    """Until when it is frozen."""
+    has_more = False
+    """Whether the last call left work to the next one."""
     unnoticed_until = -1
     """Until when a rollback that no identity reveals may go unnoticed: by then each member's next call has contradicted
     the data, or its lease is over. Until then, two members may work one resource.
@@ -70,16 +76,15 @@ class RedisServer:
         store: MemoryStore | None = None,
     ) -> None:
         self.clock, self.settings = clock, settings
-        self.skew_ms = 0
-        """How far its clock is set off."""
         self.up = True
-        self.thaws_at = 0
-        """Until when it is frozen."""
         self.lost_data = 0
         """How many times it lost data."""
         self.disturbed_at = 0
         """When it last was unreachable, lost data, had its clock set, or received no request for long."""
         self.silences: deque[Silence] = deque(maxlen=64)
+        """Those longer than half a session timeout by its clock."""
+        self.lulls: deque[Silence] = deque(maxlen=64)
+        """Those longer than a heartbeat and a second."""
         self.heard_of: dict[str, int] = {}
         """Member id → when its session was last renewed."""
         self.recovers_by = 0
@@ -116,6 +121,7 @@ class RedisServer:
 
     def execute(self, request: Request) -> CoordinatorReply:
         reply = self.coordinator.execute(request)
+        self.has_more = reply.more
         self._note_call()  # a request whose script dies settles nothing
         if reply.status == "OK":
             self.heard_of[request.header.member] = self.clock.now
@@ -138,6 +144,8 @@ class RedisServer:
         if 2 * (now - self.heard_at + self._ahead_ms) > self.settings.session_timeout_ms:
             self.silences.append(Silence(self.heard_at, now))
             self.disturbed()
+        if now - self.heard_at > self.settings.heartbeat_interval_ms + 1_000:
+            self.lulls.append(Silence(self.heard_at, now))
         if self._is_unaware:
             self._lose_certainty()
         self.heard_at, self._ahead_ms, self._is_unaware = now, 0, False

@@ -24,20 +24,37 @@ def why_unsettled(world: World) -> str:
 
 
 def _why_not_at_rest(world: World, living: dict[str, Process]) -> str:
+    ledger, wanted = world.redis.ledger, world.wanted()
+    if why := _why_in_motion(world, living):
+        return why
+    if set(ledger.resources) != set(wanted):
+        return f"{len(ledger.resources)} resources are known, {len(wanted)} declared"
+    if set(ledger.members) != set(living):
+        return f"members {sorted(ledger.members)} are not the living {sorted(living)}"
+    return _why_uneven(world, living) or _why_not_done(world)
+
+
+def _why_in_motion(world: World, living: dict[str, Process]) -> str:
     ledger = world.redis.ledger
     if ledger.recovering:
         return "the group is recovering"
+    leaving = [process.name for process in living.values() if process.session.leaving.asked_at is not None]
+    if leaving:
+        return f"{leaving[0]} is leaving"
     paused = [name for name, it in ledger.resources.items() if it.paused]
     if paused:
         return f"{min(paused)} is paused"
     if ledger.pending:
         return f"{len(ledger.pending)} revocations are pending: {sorted(ledger.pending)[:5]}"
-    wanted = world.wanted()
-    if set(ledger.resources) != set(wanted):
-        return f"{len(ledger.resources)} resources are known, {len(wanted)} declared"
-    if set(ledger.members) != set(living):
-        return f"members {sorted(ledger.members)} are not the living {sorted(living)}"
-    return _why_uneven(world, living)
+    return ""
+
+
+def _why_not_done(world: World) -> str:
+    """The next call elects a coordinator where there is none, and does what one call may not: so many moves, no more."""
+    state = world.redis.coordinator.state()
+    if not state["coordinator"]:
+        return "nobody is the coordinator"
+    return "" if int(state["due"]) else "a call has left moves to the next one"
 
 
 def _why_uneven(world: World, living: dict[str, Process]) -> str:
@@ -170,16 +187,24 @@ class L3(Check):
     def second(self) -> None:
         """Looks at processes killed a while ago, and at graces that should be over."""
         world, ledger = self.world, self.world.redis.ledger
-        slack_ms = world.settings.heartbeat_interval_ms + 1_000 + world.redis.stood_still_ms
-        noticed_at = world.redis.heard_at - slack_ms
-        for owner in {*ledger.members, *ledger.kept, *(ledger.resources[name].owner for name in ledger.pending)}:
+        for owner in sorted(
+            {*ledger.members, *ledger.kept, *(ledger.resources[name].owner for name in ledger.pending)}
+        ):
             at = self._crashed.get(owner.rpartition(".")[0])
             heard_at = world.redis.heard_of.get(owner, 0)
-            if at is not None and ledger.members.get(owner) != "graced" and noticed_at > self._gone_by(heard_at):
+            if at is not None and ledger.members.get(owner) != "graced" and self._is_overdue(self._gone_by(heard_at)):
                 self.broken(f"{owner} was killed at {at} ms, last heard at {heard_at} ms, and is still on record")
         for member, since in self._graced.items():
-            if noticed_at > self._kept_until(since, awaits_heir=member in self._awaiting):
+            if self._is_overdue(self._kept_until(since, awaits_heir=member in self._awaiting)):
                 self.broken(f"{member} is kept for its return since {since} ms")
+
+    def _is_overdue(self, by: int) -> bool:
+        redis = self.world.redis
+        slack_ms = self.world.settings.heartbeat_interval_ms + 1_000 + redis.stood_still_ms
+        for lull in redis.lulls if redis.has_more else ():
+            if by < lull.ended and lull.began <= by + slack_ms:
+                by = lull.ended
+        return redis.heard_at - slack_ms > by
 
     def _gone_by(self, heard_at: int) -> int:
         return max(session_ends_by(self.world, heard_at), self.world.redis.recovers_by)

@@ -58,7 +58,7 @@ class S5(Check):
         if not takers or (ledger.pending and world.settings.mode == "eager"):
             self._blocked_at = world.now
         blocked = max(self._blocked_at, world.redis.recovers_by)
-        for name in ledger.free:
+        for name in sorted(ledger.free):
             if not any(could_work(process, name) for process in takers):
                 self._unworkable[name] = world.now
             since = max(ledger.resources[name].since, self._unworkable.get(name, 0))
