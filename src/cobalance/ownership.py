@@ -112,8 +112,8 @@ class Ownership:
         if kind in ("added", "removing"):
             it.removing = kind == "removing"
         elif kind in BEGINNINGS:
-            if kind == "granted":  # never before it has recovered; one that an operator created has nothing to recover
-                self.recovering = False
+            if kind == "granted":  # never before it has recovered (if it had to), nor behind a barrier
+                self.recovering = self.barrier = False
             self._own(name, it, entry, now)
         elif kind == "revoking":
             self._suspend(name, it, now)

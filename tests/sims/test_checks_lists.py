@@ -49,6 +49,15 @@ def _s8_keeps_what_nobody_names(stage: Stage) -> None:
     stage.let_pass(8_000)
 
 
+def _s8_keeps_what_nobody_names_after_a_barrier(stage: Stage) -> None:
+    one, _ = _two(stage)
+    stage.entry("barrier")
+    stage.let_pass(8_000)
+    stage.entry("granted", resource="a", member=one, token=5)
+    stage.entry("added", resource="d")
+    stage.let_pass(8_000)
+
+
 def _s8_grants_what_the_groups_own_list_does_not_name(stage: Stage) -> None:
     stage.world.redis.create()
     stage.world.declare(("r",))
@@ -86,6 +95,7 @@ PLANTED: list[tuple[type[Check], Callable[[Stage], None]]] = [
     (S8, _s8_grants_what_is_not_named),
     (S8, _s8_leaves_what_is_not_named),
     (S8, _s8_keeps_what_nobody_names),
+    (S8, _s8_keeps_what_nobody_names_after_a_barrier),
     (S8, _s8_grants_what_the_groups_own_list_does_not_name),
     (S5, _s5_leaves_free_what_one_of_two_names),
     (S6Lists, _s6_asks_back_for_nobody),
