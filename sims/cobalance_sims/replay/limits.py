@@ -80,7 +80,7 @@ class LimitWatch:
             return now_ms - max(since_ms, self._calm_since)
 
         it, most = self._ownership, self._limits.unworked_ms
-        for name in it.free:
+        for name in sorted(it.free):
             if lasts(it.resources[name].since) > most:
                 return f"{name} has been without an owner for more than {most / 1000:g} s"
         for name, since in it.pending.items():
