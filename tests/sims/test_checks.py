@@ -422,6 +422,19 @@ def test_what_a_call_left_to_the_next_one_is_waited_for() -> None:
     L1(world).stay(20_000)
 
 
+def test_whose_lease_is_about_to_end_is_waited_for_among_standbys() -> None:
+    """Nobody has a share, and still the group changes when one of them expires."""
+    world = World(QUICKENED)
+    world.redis.create()
+    for _ in range(2):
+        world.start(capacity=0)
+    world.clock.run(1_000)
+    assert why_unsettled(world) == ""
+    world.living["p2"].reaches_redis = False
+    world.clock.run(QUICKENED.session_timeout_ms - 2_000)
+    assert "lease is about to end" in why_unsettled(world)
+
+
 def test_the_calls_after_a_silence_share_their_work() -> None:
     """A call makes so many moves: a session that ended in a silence may be left to the calls of the next heartbeat."""
     stage = Stage(L3)

@@ -60,7 +60,7 @@ def _why_not_done(world: World) -> str:
 def _why_uneven(world: World, living: dict[str, Process]) -> str:
     capacity = sum(process.member_settings.capacity for process in living.values())
     if not capacity:
-        return ""
+        return _why_members_disagree(world, living)
     if are_mixed(living.values()):
         return why_not_shared(world, living) or _why_members_disagree(world, living)
     if world.redis.ledger.free:
