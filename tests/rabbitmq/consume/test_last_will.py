@@ -299,6 +299,7 @@ async def test_a_channel_that_is_lost_alone_is_opened_again(village: Village, mo
     await village.keep(b, "b.1")
     lost, kept = a.will._channel, queue.SimpleQueue[str | None]()
     assert lost is not None
+    listeners = len(a.connection._listeners)
     a.will._on_kept = kept.put
     a.connection.submit(lost.close)
     assert b.heard.get(timeout=PATIENCE_S) == "a.1"
@@ -307,6 +308,7 @@ async def test_a_channel_that_is_lost_alone_is_opened_again(village: Village, mo
     assert kept.get(timeout=PATIENCE_S) not in (None, "amqp"), (
         "the old will may be heard late: it is of no connection now"
     )
+    assert len(a.connection._listeners) == listeners, "nothing listens for a channel that is gone"
     a.die()
     assert b.heard.get(timeout=PATIENCE_S) == "a.1"
 

@@ -240,9 +240,13 @@ class LastWill:
             self._renew_later()
 
         def closed(channel: Channel, reason: Exception) -> None:
+            self._connection.remove_end_listener(ended)
             self._closed(channel)
             if not ready.done():
                 ready.set_exception(reason)
+
+        def ended(_: str) -> None:
+            self._closed(channel)
 
         try:
             channel = self._connection.open_channel(consume)
@@ -251,7 +255,7 @@ class LastWill:
             return
         channel.add_on_close_callback(closed)
         channel.add_on_cancel_callback(lambda _: bare_close(channel))  # the queue, or its node, is gone
-        self._connection.add_end_listener(lambda _: self._closed(channel))
+        self._connection.add_end_listener(ended)
 
     def _hold(self, channel: Channel, method: Any, properties: object, body: bytes) -> None:
         """The new will takes the place of the one before."""
