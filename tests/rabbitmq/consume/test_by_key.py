@@ -14,12 +14,13 @@ import anyio.from_thread
 import anyio.lowlevel
 import attrs
 import pytest
-from tests.consumers import SETTINGS, WITHIN_S, Place, Seen, bodies_in, new_topic, until
+from pika.spec import BasicProperties
+from tests.consumers import SETTINGS, WITHIN_S, Place, Seen, bodies_in, channel, new_topic, until
 from tests.streams import new_stream
 
 from cobalance import Publisher
 from cobalance.errors import UsageError
-from cobalance.rabbitmq import Delivery, Topic
+from cobalance.rabbitmq import Delivery, Topic, read_dead_letters
 from cobalance.rabbitmq.model.batches import Batch
 from cobalance.rabbitmq.model.retries import Retries
 from cobalance.rabbitmq.topics.broker import ready_messages
@@ -269,6 +270,51 @@ async def test_nothing_runs_beside_itself_after_a_lost_connection(here: Place, t
         gate.let("a1", "a2")
         await until(lambda: gate.done.count("a2") == 1)
     assert gate.begun.bodies == ["a1", "b1", "b2", "a1", "a2"]
+
+
+async def test_each_message_keeps_its_own_failures_after_a_lost_connection(here: Place, topic: Topic) -> None:
+    """Messages that differ in their headers alone are not mistaken for each other."""
+    calls, may_end = list[str](), anyio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        calls.append(delivery.headers["customer"])
+        if calls[-1] == "b" or calls.count("a") > 1:
+            raise ValueError(calls[-1])
+        await may_end.wait()
+
+    with channel(here.amqp_url) as it:
+        for customer in "ab":
+            it.basic_publish("", topic.queue_names[0], b"{}", BasicProperties(headers={"customer": customer}))
+    options = {"order": "key", "key": lambda it: it.headers["customer"], "on_error": "dead_letter"}
+    async with here.member(topic, handle, **options, retries=attrs.evolve(LATE, most=1)) as member:
+        await until(lambda: len(calls) == 2)
+        member.partitions.connection.submit(lambda: 1 / 0)
+        await until(lambda: _begins_nothing(member))
+        may_end.set()
+        await until(lambda: len(calls) == 4 and read_dead_letters(here.amqp_url, topic.name))
+    (dead,) = read_dead_letters(here.amqp_url, topic.name)
+    assert (sorted(calls), dead.error, dead.failures) == (["a", "a", "b", "b"], "ValueError: b", 2)
+
+
+async def test_a_failed_message_joins_no_batch_after_a_lost_connection(here: Place, topic: Topic) -> None:
+    """One before it, whose acknowledgement was lost, has not failed."""
+    calls = list[list[str]]()
+
+    async def handle(deliveries: list[Delivery]) -> None:
+        calls.append([it.body.decode() for it in deliveries])
+        if "a2" in calls[-1]:
+            raise ValueError
+
+    options = {"batch": Batch(9, within_ms=10), "retries": attrs.evolve(LATE, most=1), "on_error": "dead_letter"}
+    here.publish(topic, "a1")
+    async with here.member(topic, handle, **BY_KEY, **options, ack_interval_ms=600_000) as member:
+        await until(lambda: calls == [["a1"]])
+        here.publish(topic, "a2")
+        await until(lambda: len(calls) == 2)
+        member.partitions.connection.submit(lambda: 1 / 0)
+        await until(lambda: len(calls) == 4)
+    assert calls == [["a1"], ["a2"], ["a1"], ["a2"]]
+    assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["a2"]
 
 
 def _begins_nothing(member: Any) -> bool:

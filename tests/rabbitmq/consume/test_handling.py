@@ -336,6 +336,54 @@ async def test_a_batch_that_fails_is_opened_to_find_the_message(here: Place, wra
         assert bodies_in(here.amqp_url, topic.queue_names[0]) == []
 
 
+@pytest.mark.parametrize("queue_type", ["classic", pytest.param("quorum", marks=pytest.mark.thorough)])
+async def test_a_batch_goes_on_counting_though_its_channel_is_lost(here: Place, queue_type: str) -> None:
+    """What has arrived meanwhile is no part of it, and at the last try each message is alone."""
+    calls = list[list[str]]()
+
+    async def handle(deliveries: list[Delivery]) -> None:
+        calls.append([it.body.decode() for it in deliveries])
+        if "0" in calls[-1]:
+            raise ValueError
+
+    options = {"batch": Batch(9, within_ms=50), "retries": LATE, "on_error": "dead_letter"}
+    with new_topic(here.amqp_url, queue_type=queue_type) as topic:
+        here.publish(topic, 0, 1)
+        async with here.member(topic, handle, **options) as member:
+            for number in (2, 3):
+                await until(lambda number=number: len(calls) == number - 1)
+                here.publish(topic, number)
+                member.partitions.connection.submit(lambda: 1 / 0)
+            await until(lambda: sum(map(len, calls)) == 8)
+        assert calls[:4] == [["0", "1"], ["0", "1"], ["0"], ["1"]]
+        assert [it for call in calls[4:] for it in call] == ["2", "3"]
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["0"]
+
+
+async def test_a_batch_without_retries_is_opened_though_its_channel_is_lost(here: Place) -> None:
+    """A handler that runs until then would otherwise hold its partition up for ever."""
+    calls, may_fail = list[list[str]](), anyio.Event()
+
+    async def handle(deliveries: list[Delivery]) -> None:
+        calls.append([it.body.decode() for it in deliveries])
+        if calls == [["0", "1"]]:
+            await may_fail.wait()
+        if "0" in calls[-1]:
+            raise ValueError
+
+    options = {"batch": Batch(2, within_ms=60_000), "retries": 0, "on_error": "dead_letter"}
+    with new_topic(here.amqp_url) as topic:
+        here.publish(topic, 0, 1)
+        async with here.member(topic, handle, **options) as member:
+            await until(lambda: calls)
+            member.partitions.connection.submit(lambda: 1 / 0)
+            await until(lambda: all(it.stopping for it in member.partitions.workers.values()))
+            may_fail.set()
+            await until(lambda: len(calls) == 3)
+        assert calls == [["0", "1"], ["0"], ["1"]]
+        assert bodies_in(here.amqp_url, f"{topic.name}.dead") == ["0"]
+
+
 @pytest.mark.both_loops
 async def test_a_drain_finishes_the_running_batch(here: Place) -> None:
     """The batch is acknowledged as a whole; messages that were not begun stay in the queue."""

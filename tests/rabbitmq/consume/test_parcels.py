@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import attrs
+import pytest
 from pika.spec import Basic, BasicProperties
 
 from cobalance.rabbitmq.consume.dead_letters import words_of
@@ -53,21 +55,52 @@ def test_what_the_program_has_settled_is_dropped_from_it() -> None:
     assert parcel.is_settled
 
 
+def again(tag: int, body: bytes = b"", *, redelivered: bool = True, **properties: Any) -> Delivery:
+    """As another channel brings it."""
+    drafts: Any = None
+    method = Basic.Deliver("c", tag, redelivered, "", "q")
+    return Delivery(QueueTenure("q", 2), method, BasicProperties(**properties), body, drafts)
+
+
 def test_what_comes_again_goes_on_counting_its_failures() -> None:
-    """Once; known by its place in a stream, or else by all that it says."""
-    it = EarlierFailures()
-    it.note([Parcel((delivery(1, b"bad"),), failures=3), Parcel((delivery(2, offset=7),), failures=2)])
+    """Once, on another channel or on the same, where it was put off."""
+    it, put_off = EarlierFailures(9), delivery(2, b"put off")
+    it.note([Parcel((delivery(1, b"bad"),), failures=3), Parcel((put_off,), failures=2)])
     it.note([Parcel((delivery(3, b"good"),))])
-    assert it.take([delivery(9, b"good")]) == 0
-    assert it.take([delivery(9, b"bad")]) == 3
-    assert it.take([delivery(9, b"bad")]) == 0
-    assert it.take([delivery(1, b"other", offset=7)]) == 2
+    assert it.take(again(9, b"good")) == 0
+    assert it.take(again(9, b"bad")) == 3
+    assert it.take(again(9, b"bad")) == 0
+    assert it.take(put_off) == 2
 
 
-def test_a_batch_has_failed_as_often_as_all_of_it() -> None:
-    """One that was not in it before is not given up with the others."""
-    it = EarlierFailures()
-    it.note([Parcel((delivery(1, b"a"), delivery(2, b"b")), failures=3)])
-    assert it.take([delivery(1, b"a"), delivery(2, b"b")]) == 3
-    it.note([Parcel((delivery(1, b"a"),), failures=3)])
-    assert it.take([delivery(1, b"a"), delivery(2, b"new")]) == 0
+def test_a_message_of_a_stream_is_not_marked_when_it_comes_again() -> None:
+    """It is known by its offset."""
+    it = EarlierFailures(9, marked=False)
+    it.note([Parcel((delivery(2, offset=7),), failures=2)])
+    assert it.take(again(1, redelivered=False, headers={OFFSET_HEADER: 8})) == 0
+    assert it.take(again(1, redelivered=False, headers={OFFSET_HEADER: 7})) == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        again(1, b"tick", headers={"number": 2}),
+        again(1, b"tick", headers={"number": 1}, timestamp=1),
+        again(1, b"tick", redelivered=False, headers={"number": 1}),
+    ],
+    ids=["headers", "properties", "first"],
+)
+def test_failures_count_for_no_other_message(other: Delivery) -> None:
+    """Not for one that is alike but for its headers, nor for one that comes for the first time."""
+    it = EarlierFailures(9)
+    it.note([Parcel((again(1, b"tick", headers={"number": 1}),), failures=3)])
+    assert it.take(attrs.evolve(other, tenure=QueueTenure("q", 3))) == 0
+    assert it.take(again(1, b"tick", headers={"x-delivery-count": 1, "number": 1})) == 3
+
+
+def test_messages_that_never_come_again_are_forgotten() -> None:
+    """As when they expire: no more are remembered than were ever unfinished at a time."""
+    it = EarlierFailures(2)
+    for body in (b"1", b"2", b"1", b"3"):
+        it.note([Parcel((delivery(1, body),), failures=1)])
+    assert [it.take(again(1, body)) for body in (b"1", b"2", b"3")] == [1, 0, 1]

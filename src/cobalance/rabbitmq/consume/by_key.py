@@ -174,7 +174,7 @@ class ByKey:
         if self._worker.tenure.tries and first.deliveries[0].redelivered:  # it may be why its partition was given up
             return first
         taken = [first]
-        while len(taken) < self._most and (parcel := self._order.take_next(first.key)) is not None:
+        while len(taken) < self._most and (parcel := self._order.take_next(first.key, _has_failed)) is not None:
             taken.append(parcel)
         return Parcel(tuple(it for parcel in taken for it in parcel.deliveries), key=first.key)
 
@@ -225,7 +225,7 @@ class ByKey:
 
     def _keyed(self, delivery: Delivery) -> tuple[Parcel, Hashable]:
         """A parcel, and what the program says its key is. Without one, it waits for nothing, and fails when its turn comes."""
-        parcel = Parcel((delivery,), self._worker.earlier.take([delivery]))
+        parcel = Parcel((delivery,), self._worker.earlier.take(delivery))
         try:
             return parcel, self._key_of(delivery)
         except UsageError as error:
@@ -251,3 +251,7 @@ class ByKey:
         for parcel in parcels:
             for delivery in parcel.deliveries:
                 self._worker.put_back(delivery)
+
+
+def _has_failed(parcel: Parcel) -> bool:
+    return parcel.failures > 0

@@ -109,7 +109,7 @@ class FailurePolicy:
                 return await self._give_up_each(slot, error)
             slot.put_down(len(parcel.deliveries))
             self._log(logging.WARNING, parcel, error, "trying one by one")
-            slot.split([Parcel((it,), self._retries.most, parcel.key) for it in parcel.deliveries])
+            slot.split([Parcel((it,), self._last_try, parcel.key) for it in parcel.deliveries])
             return worker.goes_on
         return await self._give_up(slot, error)
 
@@ -127,6 +127,14 @@ class FailurePolicy:
 
     def _has_tries(self, parcel: Parcel, error: Exception) -> bool:
         return not isinstance(error, UsageError) and parcel.failures <= self._retries.most
+
+    def is_last_try(self, failures: int) -> bool:
+        """Whether what has failed so often has its last try, each message alone."""
+        return failures >= self._last_try
+
+    @property
+    def _last_try(self) -> int:
+        return max(1, self._retries.most)
 
     async def _try_again(self, slot: Slot, error: Exception) -> bool:
         parcel = slot.parcels[0]

@@ -20,7 +20,6 @@ import inspect
 from collections import deque
 from contextvars import copy_context
 from functools import partial
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from cobalance.errors import CobalanceError
@@ -96,13 +95,20 @@ class Handling:
         return not slot.parcels or slot.worker.goes_on
 
     def _pack(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> Iterable[Parcel]:
-        size = 1 if self.batch is None else self.batch.most
-        alone = 0
-        if worker.tenure.tries and size > 1:  # what comes again comes first, and any of it may be the reason
-            alone = sum(1 for _ in takewhile(lambda it: it.redelivered, deliveries))
-        starts = [*range(alone), *range(alone, len(deliveries), size)]
-        parts = (tuple(deliveries[start : start + size if start >= alone else start + 1]) for start in starts)
-        return (Parcel(part, worker.earlier.take(part)) for part in parts)
+        """A batch has failed as often as each of its messages."""
+        size, room = 1 if self.batch is None else self.batch.most, 0
+        parts: list[tuple[int, list[Delivery]]] = []
+        is_suspect = worker.tenure.tries > 0  # what comes again comes first, and any of it may be the reason
+        for delivery in deliveries:
+            failures = worker.earlier.take(delivery)
+            is_suspect = is_suspect and delivery.redelivered
+            is_alone = is_suspect or self._policy.is_last_try(failures)
+            if room == 0 or is_alone or failures != parts[-1][0]:
+                parts.append((failures, []))
+                room = 1 if is_alone else size
+            parts[-1][1].append(delivery)
+            room -= 1
+        return (Parcel(tuple(part), failures) for failures, part in parts)
 
     # -- calling the handler -------------------------------------------------------------------------------------------
 

@@ -70,6 +70,8 @@ LOOK_AGAIN_MS = 20.0  # while it is uncertain whether the partition is still hel
 class PartitionWorker:
     """A :class:`cobalance.group.worker.Worker` for one partition queue."""
 
+    _marks_redelivered = True
+    """Whether RabbitMQ marks what it delivers again."""
     _acknowledged, _acked_at = 0, 0  # by former consumers of this tenure; in monotonic ms, 0 if by none
 
     def __init__(self, tenure: Tenure, queue: Queue, partitions: Partitions) -> None:
@@ -98,7 +100,7 @@ class PartitionWorker:
         self._doubted, self.revocation = False, Revocation(tenure)
         self._given_up: str | None = None
         self._last_words = LastWords()
-        self.earlier = EarlierFailures()
+        self.earlier = EarlierFailures(partitions.prefetch_of(queue), marked=self._marks_redelivered)
         """Of messages that returned to the queue with a lost channel."""
         self.refused: set[Delivery] = set()
         """Requests whose replies RabbitMQ has refused, until it is decided what follows."""

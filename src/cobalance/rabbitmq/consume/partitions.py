@@ -193,7 +193,7 @@ class Partitions:
         self, queue: Queue, token: int, on_ready: Callable[[], None], on_event: Callable[[PartitionEvent], None]
     ) -> PartitionConsumer:
         """A consumer for one tenure, on the current connection."""
-        prefetch = self.prefetches.get(queue.name, self._consuming.prefetch)
+        prefetch = self.prefetch_of(queue)
         return PartitionConsumer(
             self.connection,
             queue,
@@ -207,6 +207,10 @@ class Partitions:
             acks_ahead=self._keys.key_of is not None,
             acks_ahead_at_close=True,  # out of order: by hand, or behind a request whose reply was refused
         )
+
+    def prefetch_of(self, queue: Queue) -> int:
+        """How many messages RabbitMQ may send ahead."""
+        return self.prefetches.get(queue.name, self._consuming.prefetch)
 
     async def handle(self, deliveries: Sequence[Delivery], worker: PartitionWorker) -> int:
         """Has the messages handled in order, as long as the worker goes on; returns how many are done with."""

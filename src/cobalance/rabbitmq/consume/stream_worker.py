@@ -69,6 +69,8 @@ SOUGHT = ChannelLost("a seek")
 class StreamWorker(PartitionWorker):
     """A :class:`cobalance.group.worker.Worker` for one stream."""
 
+    _marks_redelivered = False
+
     def __init__(self, tenure: Tenure, queue: Queue, partitions: Partitions, streams: Streams) -> None:
         super().__init__(tenure, queue, partitions)
         self._streams, self._settings = streams, streams.settings

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
 
 class Keyed(Protocol):
@@ -123,10 +123,10 @@ class KeyOrder(Generic[T]):
         self._taken[key] = 1
         return self._lines[key][0]
 
-    def take_next(self, key: Hashable) -> T | None:
-        """Begins the next message of a key together with those taken before; None if there is none."""
+    def take_next(self, key: Hashable, is_alone: Callable[[T], bool] = lambda _: False) -> T | None:
+        """Begins the next message of a key together with those taken before; None if there is none, or it is to be alone."""
         line, taken = self._lines[key], self._taken[key]
-        if len(line) == taken:
+        if len(line) == taken or is_alone(line[taken]):
             return None
         self._taken[key] += 1
         return line[taken]
