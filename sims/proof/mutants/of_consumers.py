@@ -417,6 +417,22 @@ WORKERS: tuple[Mutant, ...] = (
         CONSUME + "test_handling.py::test_a_batch_without_retries_is_opened_though_its_channel_is_lost",
     ),
     partition(
+        "what-is-committed-is-tried-again",
+        "../consume/partition_worker",
+        "        return self.may_be_settled and not parcel.drop(self.is_settled)\n",
+        "        return self.partitions.manual and not parcel.drop(self.is_settled)\n",
+        "A message of a stream that the program has committed past is tried again, and halts its partition.",
+        "tests/rabbitmq/streams/test_streams.py::test_what_the_user_has_committed_is_not_tried_again",
+    ),
+    partition(
+        "what-is-committed-is-handled",
+        "../consume/stream_worker",
+        "        if delivery.offset is None or delivery.offset > self._covered:\n",
+        "        if delivery.offset is None or delivery.offset > (self._position or 0):\n",
+        "What the program has committed past, and was not handed out yet, is handled.",
+        "tests/rabbitmq/streams/test_streams.py::test_what_the_user_has_committed_is_handled_no_more",
+    ),
+    partition(
         "losses-are-not-counted",
         "../consume/channel_loss",
         "        self._in_vain = 0 if delivered else self._in_vain + 1\n",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import anyio
+import anyio.from_thread
+import anyio.lowlevel
 import attrs
 import pytest
 import redis as redis_client
@@ -13,6 +17,8 @@ from tests.streams import Stream, cut
 from cobalance import ConsumerGroup, Delivery, Publisher, Tenure, servers
 from cobalance.coordinator.keys import group_keys
 from cobalance.errors import NotHeld
+from cobalance.rabbitmq.model.batches import Batch
+from cobalance.rabbitmq.model.retries import Retries
 from cobalance.settings import MemberSettings
 
 pytestmark = pytest.mark.anyio
@@ -224,6 +230,102 @@ async def test_a_handler_may_commit_its_own_message(here: Place, stream: Stream)
         await reading.wait(10)
         assert committed(here, stream) == 9
     assert here.journal("refused") == []
+
+
+class Ahead:
+    """Offset 0 fails until it is committed, which offset 3 does, or the test."""
+
+    def __init__(self) -> None:
+        self.group: ConsumerGroup
+        self.tried, self.late = list[int](), list[int]()  # up to the commit, and after it
+        self.begun, self.is_committed, self.by_handler = anyio.Event(), False, True
+
+    async def commit(self, stream: str) -> None:
+        await self.group.commit(stream, 3)
+        self.is_committed = True
+
+    async def handle(self, delivery: Delivery) -> None:
+        assert delivery.offset is not None
+        (self.late if self.is_committed else self.tried).append(delivery.offset)
+        if delivery.offset == 0:
+            self.begun.set()
+            raise ValueError
+        if delivery.offset == 3 and self.by_handler:
+            await self.begun.wait()
+            await self.commit(delivery.queue)
+
+    async def handle_batch(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            await self.handle(delivery)
+
+    def threaded(self) -> Callable[[Delivery], None]:
+        """The same, as a plain function."""
+        loop = anyio.lowlevel.current_token()
+        return lambda delivery: anyio.from_thread.run(self.handle, delivery, token=loop)
+
+
+@pytest.mark.both_loops
+@pytest.mark.parametrize("on_error", ["halt", "raise", "park"])
+@pytest.mark.parametrize("is_plain", [True, False], ids=["plain", "async"])
+async def test_what_the_user_has_committed_is_not_tried_again(
+    here: Place, stream: Stream, on_error: str, is_plain: bool
+) -> None:
+    """By key, what failed waits beside the message whose handler commits; neither it nor what was not begun is handled."""
+    ahead = Ahead()
+    options = {"order": "key", "key": lambda it: it.offset, "on_error": on_error, "retries": Retries(1, first_ms=500)}
+    handler = ahead.threaded() if is_plain else ahead.handle
+    ahead.group = here.member([stream.name], handler, streams=settings(), **options)
+    async with ahead.group:
+        await until(lambda: ahead.is_committed)
+        await until(lambda: 9 in (*ahead.tried, *ahead.late) and not _waits(ahead.group))
+    assert 0 not in ahead.late
+    assert (committed(here, stream), here.journal("halted")) == (9, [])
+
+
+def _waits(group: ConsumerGroup) -> bool:
+    return any(it.by_key is not None and it.by_key._order for it in group.partitions.workers.values())
+
+
+@pytest.mark.both_loops
+@pytest.mark.parametrize("size", [1, 2, 9])
+async def test_what_the_user_has_committed_is_handled_no_more(here: Place, stream: Stream, size: int) -> None:
+    """In order, that is all up to there, whether it has been handed out or not, and alone or in a batch."""
+    ahead, options = Ahead(), {"retries": Retries(1_000_000, first_ms=5, last_ms=5), "on_error": "halt"}
+    ahead.by_handler = False
+    ahead.group = here.member(
+        [stream.name], ahead.handle_batch, streams=settings(), batch=Batch(size, within_ms=50), **options
+    )
+    async with ahead.group:
+        await until(lambda: ahead.tried)
+        await ahead.commit(stream.name)
+        await until(lambda: ahead.late[-1:] == [9])
+    assert (set(ahead.tried), ahead.late) == ({0}, [4, 5, 6, 7, 8, 9])
+    assert committed(here, stream) == 9
+
+
+@pytest.mark.both_loops
+async def test_what_is_committed_while_the_channel_is_lost_is_not_handled(here: Place, stream: Stream) -> None:
+    """It comes again, since the position is that of what was handled."""
+    ahead, may_fail = Ahead(), anyio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        if not ahead.tried:
+            ahead.tried.append(0)
+            await may_fail.wait()
+            raise ValueError
+        await ahead.handle(delivery)
+
+    ahead.by_handler = False
+    options = {"retries": 0, "on_error": "halt"}
+    ahead.group = here.member([stream.name], handle, streams=settings(), prefetch=2, **options)
+    async with ahead.group:
+        await until(lambda: ahead.tried)
+        ahead.group.partitions.connection.submit(lambda: 1 / 0)
+        await until(lambda: all(it.stopping for it in ahead.group.partitions.workers.values()))
+        await ahead.commit(stream.name)
+        may_fail.set()
+        await until(lambda: ahead.late[-1:] == [9])
+    assert (ahead.late, here.journal("halted")) == ([4, 5, 6, 7, 8, 9], [])
 
 
 async def test_a_commit_under_way_comes_before_the_release(

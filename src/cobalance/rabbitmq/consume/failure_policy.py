@@ -94,10 +94,9 @@ class FailurePolicy:
             return worker.goes_on
         parcel.failures += 1
         slot.watch.idle()
-        if self._manual:
-            parcel.drop(worker.is_settled)
         for delivery in parcel.deliveries:
             delivery.forget_reply()
+        worker.has_settled(parcel)
         await self._reports.tell(slot, parcel, error, lambda: self._give_up_untold(slot, parcel, error))
         if self._is_over(slot, error):
             return worker.goes_on and not worker.tenure.lost
@@ -118,10 +117,11 @@ class FailurePolicy:
         its tenure is over, and it goes back to its queue.
         """
         parcel = slot.parcels[0]
-        is_over = not parcel.drop(slot.worker.is_settled) if self._manual else parcel.is_settled
+        is_settled = slot.worker.has_settled(parcel)
+        is_over = is_settled or parcel.is_settled
         if is_over:
             slot.pop()
-        if is_over and self._manual:
+        if is_settled:
             self._log(logging.WARNING, parcel, error, "it is settled, so it is not tried again")
         return is_over or slot.worker.tenure.lost
 
@@ -163,10 +163,11 @@ class FailurePolicy:
             raise error
         if self._on_error == "dead_letter":
             hindrance = await self._dead_letter(parcel, error, worker)
-            if hindrance is None:
+            if hindrance is not None:
+                slot.put_down(1)
+            if hindrance is None or worker.has_settled(parcel):
                 slot.pop()
                 return worker.goes_on
-            slot.put_down(1)
             worker.give_up(self._kept_for(parcel, hindrance))
             return False
         slot.put_down(1)
@@ -285,7 +286,7 @@ class FailurePolicy:
         The result is done when the message may return to its queue, or has arrived where it goes.
         """
         parcel, worker = next(iter(list(slot.parcels)), None), slot.worker
-        if parcel is None or not parcel.settle():
+        if parcel is None or worker.has_settled(parcel) or not parcel.settle():
             return None
         error = self.hung()
         log.error("group %s: %s: %s, and it does not end", self._group, parcel, error)
@@ -294,7 +295,7 @@ class FailurePolicy:
 
     def _give_up_untold(self, slot: Slot, parcel: Parcel, error: Exception) -> Future[None] | None:
         """The same where ``on_failure`` does not end. What has tries left returns to its queue for them."""
-        if self._manual or self._has_tries(parcel, error) or not parcel.settle():
+        if self._manual or self._has_tries(parcel, error) or slot.worker.has_settled(parcel) or not parcel.settle():
             return None
         return self._apply_at_once(parcel, error, slot.worker, parcel.failures)
 

@@ -81,7 +81,7 @@ class Handling:
     async def _work_first(self, slot: Slot, in_thread: InThread) -> bool:
         """Works the first parcel and those behind it. Returns whether to go on."""
         front = slot.parcels[0]
-        if self._manual and not front.drop(slot.worker.is_settled):  # since it failed, or was put off
+        if slot.worker.has_settled(front):  # since it failed, or was put off
             slot.pop()
             return slot.worker.goes_on
         if not await slot.enter(len(front.deliveries)):
@@ -184,7 +184,7 @@ class Handling:
             parcel = slot.parcels[0]
             if parcel.flaw is not None:
                 return False
-            if not self._manual or parcel.drop(slot.worker.is_settled):
+            if not slot.worker.has_settled(parcel):
                 return slot.begin()
             slot.pop()
         return False

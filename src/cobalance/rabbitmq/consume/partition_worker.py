@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from cobalance.group.tenure import Tenure
     from cobalance.member.actions import AbortReason
     from cobalance.rabbitmq.consume.by_key import StartSoon
+    from cobalance.rabbitmq.consume.parcels import Parcel
     from cobalance.rabbitmq.consume.partitions import Partitions
     from cobalance.rabbitmq.model.batches import Batch
     from cobalance.rabbitmq.model.queues import Queue
@@ -91,7 +92,8 @@ class PartitionWorker:
         self.by_key = partitions.by_key(self)
         """Works messages side by side; None if they are worked in order."""
         self._in_line: set[Wakeup] = set()
-        self.share = partitions.share()
+        # The latter: whether the program may have settled messages that no handler is done with.
+        self.share, self.may_be_settled = partitions.share(), partitions.manual
         self._losses = ChannelLosses(partitions.name, queue.name, key_prefix=partitions.key_prefix)
         self._unconnected = Unconnected(partitions.link)
         self._subscribed = self._guarded = False  # the first: ever in this tenure
@@ -607,6 +609,10 @@ class PartitionWorker:
         """Whether the message was settled, or is on its way to the dead letters. Not if its channel is gone."""
         consumer = self._current(delivery)
         return consumer is not None and not consumer.is_open(delivery)
+
+    def has_settled(self, parcel: Parcel) -> bool:
+        """Whether the program has settled all of a parcel; what it has settled is dropped from it. Any thread."""
+        return self.may_be_settled and not parcel.drop(self.is_settled)
 
     def left(self, delivery: Delivery, *, kept: str | None = None) -> None:
         """The dead letters have the message, or not: then it is kept, and the partition given up for that reason.

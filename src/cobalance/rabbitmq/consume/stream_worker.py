@@ -83,6 +83,7 @@ class StreamWorker(PartitionWorker):
         self._position: int | None = None if tenure.committed == STARTING else tenure.committed
         """The last message processed without a gap, over all consumers of the tenure. None until a start is found."""
         self._committed = tenure.committed
+        self._covered = BEFORE_FIRST  # by what the user has committed ahead of the position
         self._finished = self._since_commit = 0
         self._seeking: Start | None = None
         self._recognized: PartitionConsumer | None = None  # it surely reads the stream of which an offset is known
@@ -128,6 +129,8 @@ class StreamWorker(PartitionWorker):
         with self._counting:
             self._committed = offset if self._committed is None else max(offset, self._committed)
             ahead = self._position is not None and offset > self._position
+            if ahead:
+                self._covered, self.may_be_settled = max(offset, self._covered), True
         if ahead and isinstance(consumer, StreamConsumer):
             self.share.leave(consumer.done_up_to(offset))
             self._note(consumer)
@@ -252,7 +255,7 @@ class StreamWorker(PartitionWorker):
 
     def _place(self, after: int) -> None:
         with self._counting:
-            self._position = after
+            self._position, self._covered = after, BEFORE_FIRST
 
     def _unknown_start(self) -> Start:
         """What ``on_unknown_offset`` says."""
@@ -346,6 +349,17 @@ class StreamWorker(PartitionWorker):
         super().done(delivery)
         if isinstance(consumer, StreamConsumer):
             self._note(consumer)
+
+    def is_settled(self, delivery: Delivery) -> bool:
+        """Also if the user has committed past it before it came, or while it could not be settled: it is now."""
+        if delivery.offset is None or delivery.offset > self._covered:
+            return super().is_settled(delivery)
+        consumer = self._current(delivery)
+        if isinstance(consumer, StreamConsumer) and consumer.is_open(delivery):
+            with suppress(ValueError):  # another thread was first
+                consumer.done(delivery)
+            self._note(consumer)
+        return True
 
     def _reply(self, consumer: PartitionConsumer, delivery: Delivery, reply: Reply) -> Future[bool]:
         sent = super()._reply(consumer, delivery, reply)
