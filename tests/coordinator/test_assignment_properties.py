@@ -338,7 +338,6 @@ class Losses(Histories):
         """Counted without losses."""
 
 
-@pytest.mark.timeout(900)  # on a busy machine
 @pytest.mark.parametrize("examples", [6, pytest.param(25, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("machine", [Histories, OneMoveACall, Gathered, Losses])
 def test_every_history_ends_even_with_the_fewest_moves(machine: type[Histories], examples: int) -> None:

@@ -231,7 +231,6 @@ def test_threads(run: Programs, redis_url: str) -> None:
 
 
 @pytest.mark.long_campaign
-@pytest.mark.timeout(600)
 def test_tune_from_journal(run: Programs, tmp_path: Path) -> None:
     """tune_from_journal.py: a group that is deployed twice, its journal, the fits, a recommendation, and its page."""
     run.wait(run.start("tune_from_journal.py", str(tmp_path)))

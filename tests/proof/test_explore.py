@@ -13,8 +13,6 @@ from proof.explore.search import Search, SearchResult
 from proof.explore.story import PathStory
 from proof.explore.world import Transitions
 
-pytestmark = pytest.mark.timeout(300)  # whole explorations: some seconds each on an idle machine
-
 
 @pytest.fixture(scope="module")
 def explored() -> SearchResult:

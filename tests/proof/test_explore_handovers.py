@@ -18,8 +18,6 @@ from proof.explore.search import SearchResult
 from proof.partitions.exploring import REQUIRED_OF_HANDOVERS, HandoverTransitions
 from proof.partitions.scope import HANDOVER_SCOPES, can_happen
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def explored(scope: str) -> SearchResult:
     """All of a scope, or as far as the first broken promise."""

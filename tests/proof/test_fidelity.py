@@ -29,7 +29,6 @@ def urls(redis_server: servers.RedisServer, amqp_url: str) -> tuple[str, str]:
     return redis_server.url, amqp_url
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.thorough
 def test_a_tiny_story_yields_the_figures_on_both_sides(urls: tuple[str, str]) -> None:
     """In a real and a simulated run, the crash is healed by session timeouts, and every figure has a value."""

@@ -12,7 +12,6 @@ from proof.stories.speed import steady_churn
 
 
 @pytest.mark.campaign
-@pytest.mark.timeout(600)
 def test_a_campaign_keeps_every_promise_and_reaches_every_trouble() -> None:
     """All scenarios with a few seeds: no checker objects, and everything that must happen sometimes does."""
     campaign = Campaign(SCENARIOS, range(1, 5))

@@ -24,7 +24,7 @@ from cobalance_sims.tune.runners import InProcess, OnSpark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.long_campaign, pytest.mark.timeout(600)]  # half an hour of a group's life, five times
+pytestmark = [pytest.mark.long_campaign]  # half an hour of a group's life, five times
 
 TRUTH = Churn(
     name="truth",

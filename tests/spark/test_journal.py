@@ -38,11 +38,6 @@ def no_spark(*_: object, **__: object) -> None:
     raise AssertionError("Spark is started")
 
 
-LONG_S = 300
-"""A busy machine takes minutes to start Spark, which needs seconds of CPU."""
-
-
-@pytest.mark.timeout(LONG_S)
 def test_a_batch_is_what_the_journals_hold(
     spark: SparkSession, admin: redis.Redis, stem: str, address: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,7 +58,6 @@ def test_a_batch_is_what_the_journals_hold(
     assert PASSWORD not in plan
 
 
-@pytest.mark.timeout(LONG_S)
 def test_a_schema_chooses_columns(spark: SparkSession, admin: redis.Redis, stem: str, address: str) -> None:
     """Only these are read. One that there is not, or not of this type, is refused with those that there are."""
     write(admin, stem, 1, 3)
@@ -75,7 +69,6 @@ def test_a_schema_chooses_columns(spark: SparkSession, admin: redis.Redis, stem:
             reader.schema(schema).load().collect()
 
 
-@pytest.mark.timeout(LONG_S)
 def test_an_export_goes_on_where_it_stopped(
     spark: SparkSession, admin: redis.Redis, stem: str, address: str, tmp_path: Path
 ) -> None:
@@ -95,7 +88,6 @@ def test_an_export_goes_on_where_it_stopped(
     assert PASSWORD not in everything_in(out)
 
 
-@pytest.mark.timeout(LONG_S)
 def test_nothing_new_is_told_without_spark(
     spark: SparkSession, admin: redis.Redis, stem: str, address: str, tmp_path: Path
 ) -> None:
@@ -120,7 +112,6 @@ def test_nothing_new_is_told_without_spark(
     assert not holds_everything(out, known)
 
 
-@pytest.mark.timeout(LONG_S)
 def test_what_was_written_is_not_written_again(
     spark: SparkSession, admin: redis.Redis, stem: str, address: str, tmp_path: Path
 ) -> None:
@@ -138,7 +129,6 @@ def test_what_was_written_is_not_written_again(
     assert exported(out) == {stem: [*range(1, 101)]}
 
 
-@pytest.mark.timeout(LONG_S)
 def test_what_cannot_be_exported_is_said(
     spark: SparkSession, stem: str, address: str, tmp_path: Path, redis_url: str
 ) -> None:
@@ -160,7 +150,6 @@ def test_what_cannot_be_exported_is_said(
 
 
 @pytest.mark.long_campaign  # each start of Spark's has 10 s, which a busy machine may exceed
-@pytest.mark.timeout(LONG_S)
 def test_following_takes_what_comes_until_ctrl_c(admin: redis.Redis, stem: str, address: str, tmp_path: Path) -> None:
     """Run as people run it: later entries, an end without a traceback, and no password in Spark's most verbose log."""
     write(admin, stem, 1, 30)
@@ -187,7 +176,6 @@ def test_following_takes_what_comes_until_ctrl_c(admin: redis.Redis, stem: str, 
     assert f":{PASSWORD}@" not in "".join([*said, rest, everything_in(tmp_path / "out")])
 
 
-@pytest.mark.timeout(LONG_S)
 def test_a_killed_export_misses_and_repeats_nothing(
     spark: SparkSession, admin: redis.Redis, stem: str, address: str, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ import redis
 from tests.spark.journals import everything_in, exported, write
 
 # Each client is a process of its own, and so is each stream at the server.
-pytestmark = [pytest.mark.long_campaign, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long_campaign]
 
 BATCH = """\
 import json, sys

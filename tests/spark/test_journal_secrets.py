@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(300)]  # Spark jobs are slow on a busy machine
+pytestmark = [pytest.mark.campaign]
 
 
 SECRET = "s3cret-of-this-test"  # the published password is a word that may occur in Spark's log

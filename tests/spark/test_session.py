@@ -16,7 +16,7 @@ from cobalance_sims.spark.errors import ClusterUnreachable, SparkMissing, transl
 from cobalance_sims.spark.session import SparkTarget, find_target, spark_session
 from cobalance_sims.spark.shipping import packed
 
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(300)]  # Spark jobs are slow on a busy machine
+pytestmark = [pytest.mark.campaign]
 
 FROM_ZIP = """\
 import sys

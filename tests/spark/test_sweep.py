@@ -18,7 +18,7 @@ from cobalance_sims.spark.tables import read_sweep
 
 FAILED = 1
 
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(300)]  # Spark jobs are slow on a busy machine
+pytestmark = [pytest.mark.campaign]
 
 
 def test_work_is_spread_evenly() -> None:

@@ -23,7 +23,7 @@ from cobalance_sims.verify import prediction
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.campaign]
 
 TRUTH = Churn(
     name="truth",
