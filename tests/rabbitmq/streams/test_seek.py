@@ -49,6 +49,37 @@ async def test_a_seek_back_repeats_messages_but_not_commits(
     assert "a seek" not in caplog.text
 
 
+async def test_a_commit_that_is_answered_after_a_seek_back_skips_nothing(
+    here: Place, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was about what had been read before."""
+    reading, gate = Reading(), anyio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        await reading.handle(delivery)
+        if len(reading.deliveries) > 10:
+            await gate.wait()
+
+    async with here.member([stream.name], handle, streams=settings(start="first")) as group:
+        await reading.wait(10)
+        commit, asked, answered = group.membership.commit, anyio.Event(), anyio.Event()
+
+        async def commit_late(tenure: Tenure, offset: int) -> None:
+            asked.set()
+            await commit(tenure, offset)
+            await answered.wait()
+
+        monkeypatch.setattr(group.membership, "commit", commit_late)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(group.commit, stream.name, 9)
+            await asked.wait()
+            await group.seek(stream.name, "first")
+            await reading.wait(11)
+            answered.set()
+        gate.set()
+        assert await reading.wait(20) == [*range(10), *range(10)]
+
+
 async def test_a_seek_back_that_is_handed_over(here: Place, stream: Stream) -> None:
     """Released below the committed offset: that one counts."""
     reading = Reading()

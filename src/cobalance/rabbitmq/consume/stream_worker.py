@@ -86,6 +86,7 @@ class StreamWorker(PartitionWorker):
         self._covered = BEFORE_FIRST  # by what the user has committed ahead of the position
         self._finished = self._since_commit = 0
         self._seeking: Start | None = None
+        self.seeks = 0
         self._recognized: PartitionConsumer | None = None  # it surely reads the stream of which an offset is known
         self._replying: dict[Future[bool], tuple[PartitionConsumer, int]] = {}
         """Replies under way, with the consumers and the offsets of their requests."""
@@ -96,6 +97,7 @@ class StreamWorker(PartitionWorker):
 
     def seek(self, start: Start) -> None:
         """Continues from there, once the current message is finished."""
+        self.seeks += 1
         self._seeking = start
         self.stopping = True
         self._lost = SOUGHT
@@ -123,12 +125,12 @@ class StreamWorker(PartitionWorker):
                 outcome="not_executed",
             )
 
-    def committed(self, offset: int) -> None:
-        """The user, or this worker, has committed this offset: everything up to it counts as processed."""
+    def committed(self, offset: int, *, covers: bool) -> None:
+        """The user, or this worker, has committed this offset. `covers`: everything up to it counts as processed."""
         consumer = self._consumer
         with self._counting:
             self._committed = offset if self._committed is None else max(offset, self._committed)
-            ahead = self._position is not None and offset > self._position
+            ahead = covers and self._position is not None and offset > self._position
             if ahead:
                 self._covered, self.may_be_settled = max(offset, self._covered), True
         if ahead and isinstance(consumer, StreamConsumer):

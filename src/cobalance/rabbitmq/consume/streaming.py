@@ -61,15 +61,17 @@ class Streams:
     async def commit(self, tenure: Tenure, offset: int) -> None:
         """Commits for any tenure; in a stream, everything up to this offset counts as processed.
 
-        Requests up to there are answered first; the commit is not made if RabbitMQ may not have a reply.
+        Requests up to there are answered first; the commit is not made if RabbitMQ may not have a reply. After a seek
+        that comes meanwhile nothing counts as processed: that reads again.
         """
         worker = self._workers.get(tenure.resource)
         if not isinstance(worker, StreamWorker) or worker.tenure is not tenure:
             await self._membership.commit(tenure, offset)
             return
+        seeks = worker.seeks
         await worker.answer(offset)
         await self._membership.commit(tenure, offset)
-        worker.committed(offset)
+        worker.committed(offset, covers=worker.seeks == seeks)
 
     async def offsets_known(self) -> bool:
         """Whether a missing offset means that none was ever committed; retried until Redis answers."""
