@@ -354,6 +354,27 @@ def test_a_topic_stays_as_it_is_while_its_dead_letters_are_replayed(
     assert ready_messages(amqp_url, topic.queue_names) == {topic.queue_names[0]: 0, topic.queue_names[1]: 2}
 
 
+def test_one_process_at_a_time_has_the_dead_letters_in_hand(
+    amqp_url: str, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another would miss them, and say that there are none, or put some back behind others."""
+    monkeypatch.setattr("cobalance.rabbitmq.topics.admin.LOCK_PATIENCE_S", 0.1)
+    publish_dead(amqp_url, topic, "m1", "m2")
+    find, refused = Homes.find, list[str]()
+
+    def find_meanwhile(*arguments: Any) -> str | None:
+        for others in (read_dead_letters, partial(drop_dead_letters, everything=True)):
+            with pytest.raises(TopicInUse, match="listed, replayed or dropped") as raised:
+                others(amqp_url, topic.name)
+            refused.append(str(raised.value))
+        return find(*arguments)
+
+    monkeypatch.setattr(Homes, "find", find_meanwhile)
+    assert len(replay_dead_letters(amqp_url, topic.name, everything=True)) == 2
+    assert len(refused) == 4
+    assert read_dead_letters(amqp_url, topic.name) == []
+
+
 async def test_the_command_lists_replays_and_drops(here: Place, topic: Topic) -> None:
     """The command asks before it deletes anything, and names the ids that it did not find."""
     env = {"COBALANCE_AMQP_URL": here.amqp_url}

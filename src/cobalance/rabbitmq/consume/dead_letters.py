@@ -24,6 +24,7 @@ from cobalance.errors import (
     CobalanceError,
     PermissionMissing,
     PublishFailed,
+    TopicInUse,
     TopicMissing,
     TopologyError,
     Unreachable,
@@ -183,8 +184,12 @@ def publish(
 def read_dead_letters(url: str, topic: str, *, most: int = 100) -> list[DeadLetter]:
     """Returns a topic's dead letters, oldest first, and leaves them where they are.
 
+    One process at a time looks at them, replays or drops them. A user who may not lock them looks all the same, and misses
+    what another one has in hand.
+
     Raises:
         TopicMissing: the topic has no dead-letter queue.
+        TopicInUse: another process keeps having them in hand.
     """
     found: list[DeadLetter] = []
 
@@ -214,7 +219,7 @@ def replay_dead_letters(url: str, topic: str, *message_ids: str, everything: boo
     Raises:
         UsageError: neither ids nor ``everything`` are given, or both.
         TopicMissing: the topic has no dead-letter queue.
-        TopicInUse: another process keeps changing the topic, or replays its dead letters.
+        TopicInUse: another process keeps changing the topic, or having its dead letters in hand.
         PublishFailed: one could not be sent back; it and those behind it are still dead letters.
     """
     check_kind("the topic's name", topic, str)
@@ -231,6 +236,7 @@ def drop_dead_letters(url: str, topic: str, *message_ids: str, everything: bool 
     Raises:
         UsageError: neither ids nor ``everything`` are given, or both.
         TopicMissing: the topic has no dead-letter queue.
+        TopicInUse: another process keeps having them in hand.
     """
     check_kind("the topic's name", topic, str)
     _check_choice(message_ids, everything=everything)
@@ -284,10 +290,13 @@ def _visit(
     are expected to be few.
 
     They are sent over a connection of their own: RabbitMQ would put the confirm of the first behind all the others.
+
+    Others are kept out meanwhile: they would miss what is held here, and put things back in between.
     """
     check_kind("the topic's name", topic, str)
     queue = dead_letter_queue(topic)
     with connected(url) as admin, ExitStack() as stack:
+        _keep_others_out(stack, admin, topic, needed=most is None)
         count = admin.ready(queue)
         if count is None:
             raise TopicMissing(
@@ -301,6 +310,18 @@ def _visit(
             with admin.channel(queue) as channel:
                 settled = _deal_with_each(topic, count, deal, channel, sender, number=number, at_once=at_once)
             _await_return(admin, queue, count - settled)
+
+
+def _keep_others_out(stack: ExitStack, admin: Admin, topic: str, *, needed: bool) -> None:
+    try:
+        stack.enter_context(admin.changing(dead_letter_queue(topic)))
+    except TopicInUse:
+        raise TopicInUse(
+            f"The dead letters of topic {topic!r} at {admin.place} are being listed, replayed or dropped by another process; try again."
+        ) from None
+    except PermissionMissing:
+        if needed:
+            raise
 
 
 def _await_return(admin: Admin, queue: str, count: int) -> None:

@@ -134,13 +134,14 @@ class Admin:
         return str(told) if told else None
 
     @contextmanager
-    def changing(self, topic: str, *, patience_s: float = LOCK_PATIENCE_S) -> Iterator[None]:
+    def changing(self, topic: str, *, patience_s: float | None = None) -> Iterator[None]:
         """Locks the topic against other changes, by an exclusive queue, which is deleted with its connection. It is consumed
         meanwhile, or a policy with ``expires`` would delete it.
 
         Raises:
             TopicInUse: another process keeps changing it.
         """
+        patience_s = LOCK_PATIENCE_S if patience_s is None else patience_s
         lock, give_up_at = f"{topic}{LOCK_SUFFIX}", time.monotonic() + patience_s
         while (channel := self._take(lock)) is None:
             if time.monotonic() > give_up_at:
