@@ -285,6 +285,17 @@ def test_a_double_hears_until_when_the_owner_s_session_runs(group: Group) -> Non
     assert reply.owner_until_ms == owner.last.now_ms + 900
 
 
+def test_a_double_hears_who_the_owner_is(group: Group) -> None:
+    """Whether a session that ends later than the last one was renewed, or is another's."""
+    a, b, c = static_group(group)
+    double = Member(group, "x")
+    assert double.join(instance_id="pod-a").owner == "a"
+    a.silent = True
+    group.run(SETTINGS.session_timeout_ms + 1000, b, c)
+    assert group.join("a2", instance_id="pod-a").last.status == "OK"
+    assert double.repeat().owner == "a2"
+
+
 def test_without_a_grace_an_instance_id_only_excludes(backend: Backend) -> None:
     """Grace 0 disables the keeping; the same process under its next id still replaces itself at once."""
     group = Group(backend, attrs.evolve(SETTINGS, rejoin_grace_ms=0))

@@ -447,6 +447,44 @@ def test_a_call_of_the_dead_that_comes_late_makes_nobody_alive() -> None:
     assert a.works()
 
 
+@pytest.mark.parametrize("restarts", [1, 5])
+def test_a_restart_that_overtakes_it_and_dies_makes_nobody_alive(restarts: int) -> None:
+    """The owner dies, and so does each restart of it that has the instance id next: every session ends later than the
+    one before, and none was renewed.
+    """
+    world, _, b = pair(member=STATIC)
+    c = world.start("C", names(4), member=STATIC)
+    world.run_until(lambda: "instance_in_use" in c.problems)
+    world.run(SETTINGS.heartbeat_interval_ms)
+    b.kill()
+    for number in range(restarts):
+        overtake(world, Request(Header(f"D{number}.1", 1), Join(settings=SETTINGS, instance_id="pod-0")))
+    world.run_until(lambda: bool(c.works()))
+    assert c.problems == ["instance_in_use"]
+
+
+def overtake(world: World, join: Request) -> None:
+    """Joins in the first moment in which the instance id has no owner."""
+    while world.redis.coordinator.execute(join).status != "OK":
+        world.run(1)
+
+
+def test_it_asks_again_when_the_owner_s_session_ends() -> None:
+    """Rather than when its pause between attempts is over, a sixth of a session: that would let others overtake it."""
+    long = attrs.evolve(SETTINGS, session_timeout_ms=20_000, revocation_timeout_ms=20_000)
+    world = World(long)
+    b = world.start("B", names(4), member=STATIC)
+    world.settle()
+    c = world.start("C", names(4), member=STATIC)
+    world.run_until(lambda: "instance_in_use" in c.problems)
+    b.kill()
+    reply = world.redis.coordinator.execute(c.sent[-1])
+    assert reply.owner_until_ms is not None
+    ends = world.now + reply.owner_until_ms - reply.now_ms
+    world.run_until(lambda: c.session.phase is Phase.ACTIVE)
+    assert ends <= world.now <= ends + 10
+
+
 def test_stopping_a_double_ends_it_at_once() -> None:
     """It was never a member."""
     world, _, _ = pair(member=STATIC)

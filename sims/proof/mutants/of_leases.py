@@ -163,6 +163,22 @@ JOINS: tuple[Mutant, ...] = (
         "rival_claims@6..9",
     ),
     python(
+        "a-join-is-a-renewal",
+        "joining",
+        "(self.incarnation, self.member) == (reply.incarnation, reply.owner)",
+        "self.incarnation == reply.incarnation",
+        "Restarts that die one after another pass for a live process with the same instance id.",
+        "tests/member/test_session_leave.py::test_a_restart_that_overtakes_it_and_dies_makes_nobody_alive",
+    ),
+    python(
+        "overtaken-while-it-pauses",
+        "session",
+        "self._now, reply.session_timeout_ms, ends_at)",
+        "self._now, reply.session_timeout_ms)",
+        "Who waits for an instance id does not ask again when its owner's session ends.",
+        "tests/member/test_session_leave.py::test_it_asks_again_when_the_owner_s_session_ends",
+    ),
+    python(
         "list-not-declared-again",
         "session",
         "        self.declaration.rejoined(is_looked_for=self.joining.is_looked_for)\n",

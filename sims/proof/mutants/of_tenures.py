@@ -155,7 +155,7 @@ COMMITS: tuple[Mutant, ...] = (
         "in []:",
         "What is kept for the rejoin grace is not committed first.",
         "redeploy_static@1..3",
-        "stale_static@1..3",
+        "stale_static@1..8",
     ),
 )
 

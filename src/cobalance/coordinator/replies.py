@@ -56,6 +56,8 @@ class CoordinatorReply:
     """For ``INSTANCE_IN_USE`` only: when the session of the instance id's owner ends, unless the owner renews it. In
     group time; None where a coordinator does not say so.
     """
+    owner: str = ""
+    """For ``INSTANCE_IN_USE`` only: the member id of the instance id's owner, if the coordinator says so."""
     rows: tuple[tuple[str, ...], ...] = ()
     """For ``describe`` only."""
 
@@ -118,6 +120,7 @@ def decode(raw: RawReply) -> CoordinatorReply:
         recovering_ms=recovering,
         changes=tuple(map(_change, changes)),
         owner_until_ms=int(results[0]) if is_in_use and results else None,
+        owner=_text(results[1]) if is_in_use and len(results) > 1 else "",
         results=tuple([_text(word) for word in results if type(word) is not list]) if results and not is_in_use else (),
         rows=tuple([_row(row) for row in results if type(row) is list]) if results else (),
     )

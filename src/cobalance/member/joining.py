@@ -64,11 +64,11 @@ class Joining:
 
     def refused(self, reply: CoordinatorReply) -> list[Problem]:
         """Another process has the instance id. One that died keeps it until its session ends, which may have been promised
-        longer than sessions are now; one that keeps it longer is alive.
+        longer than sessions are now; one that keeps it longer is alive. With each new owner the wait begins again.
         """
         first = self._owner is None
-        if self._owner is None or self._owner.incarnation != reply.incarnation:
-            self._owner = _Owner(reply.incarnation, _owner_until(reply))
+        if self._owner is None or not self._owner.is_same(reply):
+            self._owner = _Owner(reply.incarnation, reply.owner, _owner_until(reply))
         alive = self._owner.is_alive(reply)
         message = (
             f"instance id {self._own.instance_id!r} belongs to another live process: stop that one, or give this one an "
@@ -83,12 +83,16 @@ RENEWALS_OF_THE_LIVING = 2
 
 @attrs.define
 class _Owner:
-    """The process that has the instance id."""
+    """The member that has the instance id."""
 
     incarnation: int
+    member: str
     until_ms: int
     renewals: int = 0
     """How often its session had been renewed when its end came."""
+
+    def is_same(self, reply: CoordinatorReply) -> bool:
+        return (self.incarnation, self.member) == (reply.incarnation, reply.owner)
 
     def is_alive(self, reply: CoordinatorReply) -> bool:
         until_ms = _owner_until(reply)

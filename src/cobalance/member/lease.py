@@ -42,12 +42,14 @@ class Lease:
         """The session has ended."""
         self.until = None
 
-    def refused(self, now: int, session_timeout_ms: int) -> None:
-        """The coordinator takes it later, perhaps; it is sent again as if there had been no answer. No session has begun,
-        so the next attempt's cannot begin before now.
+    def refused(self, now: int, session_timeout_ms: int, ends_at: int | None = None) -> None:
+        """The coordinator takes it later, perhaps; it is sent again as if there had been no answer, and just after the
+        session that stands in its way ends. No session has begun, so the next attempt's cannot begin before now.
         """
         self.session_ms, self._first_sent_at = session_timeout_ms, now
         self.failed(now)
+        if ends_at is not None and ends_at >= now and self.retry_at is not None:
+            self.retry_at = min(self.retry_at, max(ends_at + 1, now + FIRST_RETRY_MS))
 
     def failed(self, now: int) -> None:
         """The request got no answer. Attempts follow each other within a third of the session timeout, including the

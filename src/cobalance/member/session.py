@@ -209,9 +209,9 @@ class Session:
                 self._rejoin([])
 
     def _refused_as_double(self, reply: CoordinatorReply) -> None:
-        self.lease.refused(
-            self._now, reply.session_timeout_ms
-        )  # until the session of the instance id's owner has ended
+        until_ms = reply.owner_until_ms
+        ends_at = None if until_ms is None else self._now + until_ms - reply.now_ms
+        self.lease.refused(self._now, reply.session_timeout_ms, ends_at)
         if self.leaving.asked_at is not None and not self.holdings.any_known():
             self._finish()  # it is not a member, so there is nothing to leave
         else:

@@ -8,7 +8,8 @@
 --          18 revocation_ms, 19 grace_ms, 20 gather_ms, 21 moves, 22 journal_length, 23 idle_ms (used when the group has no
 --          settings yet), 24 subscription; 25… three a claim: resource, token, committed offset ("" none)
 -- Returns  as heartbeat; results: one a claim, KEPT | LOST. Status INSTANCE_IN_USE: retry until the other's session has ended,
---          which results has; REJOIN: the pages before this one were lost, start over under another id; SUBSCRIPTIONS: there are too many different ones
+--          which results has, then the other's id; REJOIN: the pages before this one were lost, start over under another id;
+--          SUBSCRIPTIONS: there are too many different ones
 
 -- The connection may be older than a rollback: a new member hears again which server it talks to.
 if ARGV[4] == '1' and string.find(ARGV[1], '^[^!/]') then
@@ -211,7 +212,7 @@ if m and REQUEST < last_request(CALLER) then return refusal('STALE') end
 local same = namesake()
 if is_live(same) and same.id ~= PREVIOUS then
   local _, ends = vitals(same.id)
-  results[1] = int(ends)
+  results[1], results[2] = int(ends), same.id
   return refusal('INSTANCE_IN_USE')
 end
 if not m and lists.has_no_room_for(SUBSCRIPTION) then return refusal('SUBSCRIPTIONS') end
