@@ -208,6 +208,40 @@ def test_a_repair_that_dies_begins_anew() -> None:
     settle_down(group)
 
 
+def test_a_repair_that_dies_again_and_again_says_everything_once() -> None:
+    """At whichever of its own writes: an attempt adds what the ones before it had yet to say, and nothing else."""
+    group = TornGroup()
+    a, _ = group.joined("ab")
+    group.set_resources(a, names(8))
+    group.drain()
+    a.silent = True
+    group.run(SETTINGS.session_timeout_ms - 100)
+    group.memory.now_ms += 200
+    group.coordinator.tick()  # a has expired; the next call gives b what it had
+    store, before = group.memory.store, group.records().raw
+
+    def tick(dies_at: int) -> list[dict[str, str]]:
+        store.die_at(dies_at)
+        with suppress(ScriptFailed):
+            group.coordinator.tick()
+        return group.journal()
+
+    tick(0)
+    last = store.writes
+    group.restore(before)
+    assert [it["kind"] for it in tick(last)].count("expired") == 4
+    tick(0)
+    for write in range(1, store.writes + 1):
+        group.restore(before)
+        tick(last)
+        for _ in range(4):
+            tick(write)
+        said = [it for it in tick(0) if it["kind"] == "repaired"]
+        assert said[-1]["reason"].startswith("torn after "), write
+        times = Counter((it.get("resource"), it.get("member"), it["reason"]) for it in said)
+        assert set(times.values()) == {1}, write
+
+
 @pytest.mark.parametrize("pages", range(1, 24, 4))
 def test_a_repair_that_comes_to_another_server_begins_anew(pages: int) -> None:
     """Each server visits a hash in an order of its own, so how far another one had come says nothing."""

@@ -100,6 +100,20 @@ def test_a_permission_is_withdrawn_and_given_back(backend: RedisBackend, command
     settle_down(group)
 
 
+def test_a_repair_that_is_refused_leaves_the_journal_as_it_was(backend: RedisBackend) -> None:
+    """A group is made to stay first, and whether the user may do that shows only then."""
+    group, _ = working(backend)
+    before = group.journal()
+    backend.allow("-persist")
+    for _ in range(3):
+        with pytest.raises(redis.ResponseError):
+            group.coordinator.execute(Request(Header("-", 0), Repair()))
+        assert group.journal() == before
+    backend.allow("+persist")
+    group.tick()
+    settle_down(group)
+
+
 def test_who_may_not_publish_works_without_hints(backend: RedisBackend) -> None:
     """The default of a Redis 7 user created with ~cobalance:* +@all."""
     backend.allow("resetchannels")

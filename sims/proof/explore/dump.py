@@ -255,7 +255,8 @@ def _unwound(state: State) -> Iterator[KeyState]:
 
 def _torn_lines(journal: KeyState, state: State) -> Iterator[Word]:
     """Keeps the journal as far as a repair will read it, where a script died: nothing else ever does. Its tokens are
-    not needed, since the group's own stands for the highest of all.
+    not needed, since the group's own stands for the highest of all; nor is what the lines of a repair say, since it at
+    most says it again.
     """
     scalars = next((key.contents for key in state if key.key == _STATE), ())
     fields = {field.decode(): value.decode() for field, value in zip(scalars[::2], scalars[1::2], strict=True)}

@@ -24,10 +24,26 @@ MUTANTS: tuple[Mutant, ...] = (
     lua(
         "told-and-not-taken-back",
         "85_repair",
-        "  take_back(lines)\n",
-        "",
+        "not take_back(lines) and lines[1] or {}",
+        "{}",
         "The journal keeps telling of what never came to be, and its numbers repeat.",
         "dying_scripts@1..3",
+    ),
+    lua(
+        "repaired-again-and-again",
+        "85_repair",
+        "  local words, is_new = {...}, last.kind ~= 'repaired'\n",
+        "  local words, is_new = {...}, true\n",
+        "A repair that dies adds its lines to the journal at each attempt, and reads all of them at the next.",
+        "tests/coordinator/test_torn.py",
+    ),
+    lua(
+        "refused-after-the-journal",
+        "85_repair",
+        "  save_expiry() -- what may be refused comes before the journal: each attempt would add to that\n",
+        "",
+        "The keys of a repaired group may expire one by one.",
+        "tests/coordinator/test_expiry.py",
     ),
     lua(
         "tenure-of-nobody",

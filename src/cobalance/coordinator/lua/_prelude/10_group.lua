@@ -178,7 +178,6 @@ end
 
 -- The last write of a call.
 local function save_group()
-  save_expiry()
   local out = {}
   local function put(field, value, before)
     if value == before then return end

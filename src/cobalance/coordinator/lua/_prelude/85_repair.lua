@@ -161,30 +161,44 @@ local function torn_lines(seq)
   end
 end
 
-local function tell_resource(name)
+-- Says it unless the last line about it does: that of a repair that died. True if it is new.
+local function tell(last, ...)
+  local words, is_new = {...}, last.kind ~= 'repaired'
+  for i = 1, #words, 2 do is_new = is_new or last[words[i]] ~= words[i + 1] end
+  if is_new then journal('repaired', ...) end
+  return is_new
+end
+
+local function tell_resource(last)
+  local name = last.resource
   local r = resource(name)
-  if not r then return journal('repaired', 'resource', name, 'reason', 'gone') end
-  journal('repaired', 'resource', name, 'member', r.owner, 'token', int(r.token),
+  if not r then return tell(last, 'resource', name, 'reason', 'gone') end
+  return tell(last, 'resource', name, 'member', r.owner, 'token', int(r.token),
     'reason', r.status .. (r.removing and ' removing' or ''))
 end
 
-local function tell_member(id)
-  local m = member(id)
-  journal('repaired', 'member', id, 'reason', m and m.status or 'gone')
+local function tell_member(last)
+  local m = member(last.member)
+  return tell(last, 'member', last.member, 'reason', m and m.status or 'gone')
 end
 
+local function subject(line) return line.resource or '=' .. (line.member or '') end
+
+-- True if that took any line.
 local function take_back(lines)
-  local seen = {}
+  local last, is_new = {}, false
   for i = 1, #lines do
     local line = lines[i]
     G.version, G.token = max(G.version, whole(line.seq)), max(G.token, whole(line.token or '') or 0)
+    last[subject(line)] = last[subject(line)] or line
   end
   for i = #lines, 1, -1 do
-    local name, id = lines[i].resource, lines[i].member
-    if name and not seen[name] then tell_resource(name) end
-    if not name and id and not seen['=' .. id] then tell_member(id) end
-    seen[name or '=' .. (id or '')] = true
+    local line = last[subject(lines[i])] or {}
+    last[subject(lines[i])] = nil
+    if line.resource then is_new = tell_resource(line) or is_new
+    elseif line.member then is_new = tell_member(line) or is_new end
   end
+  return is_new
 end
 
 local function end_repair(reason, seq)
@@ -196,9 +210,9 @@ local function end_repair(reason, seq)
   G.uneven = 1 -- what was to move may have been what the dead script did
   G.version, G.due, G.expires = seq, 0, 0
   saved.expires = '-1' -- some of the keys may expire as the dead script wanted it
+  save_expiry() -- what may be refused comes before the journal: each attempt would add to that
   local lines = torn_lines(seq)
-  take_back(lines)
-  journal('repaired', 'reason', reason .. (#lines > 0 and ' after ' .. int(seq) or '')
+  tell(not take_back(lines) and lines[1] or {}, 'reason', reason .. (#lines > 0 and ' after ' .. int(seq) or '')
     .. (G.recovering > 0 and ' recovering' or '') .. (G.barrier > 0 and ' barrier' or ''))
   save_group()
 end

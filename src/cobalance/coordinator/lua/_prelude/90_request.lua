@@ -143,6 +143,7 @@ local function reply(status, fresh)
   wake_coordinator(answered and CALLER)
   save_classes()
   lists.save_subscriptions()
+  save_expiry()
   save_group()
   return {
     status, now, G.incarnation, G.version, cursor, G.session_ms, G.heartbeat_ms, G.due,
