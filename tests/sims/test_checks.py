@@ -287,6 +287,45 @@ def _l3_is_noticed_by_none_of_the_calls_after_a_silence(stage: Stage) -> None:
     stage.let_pass(4_000)
 
 
+def _graced_until_a_lull(stage: Stage) -> None:
+    """Its rejoin grace ended in a lull, and the call after that made the one move that it may."""
+    world, grace_ms = stage.world, 20_000
+    world.settings = attrs.evolve(QUICKENED, rejoin_grace_ms=grace_ms)
+    stage.entry("joined", member="p1.1")
+    stage.held("r", "p1.1", 5)
+    stage.held("s", "p1.1", 6)
+    stage.first.kill()
+    stage.let_pass(QUICKENED.session_timeout_ms)
+    stage.entry("graced", member="p1.1", reason="expired")
+    stage.let_pass(grace_ms - 1_000)
+    lull = Silence(world.now, world.now + 3 * QUICKENED.heartbeat_interval_ms)
+    world.redis.lulls.append(lull)
+    world.clock.now = world.redis.heard_at = lull.ended
+    world.redis.has_more = True
+    stage.entry("expired_member", member="p1.1", reason="grace")
+    stage.entry("expired", resource="r", member="p1.1", token=5)
+    stage.check.second()
+
+
+def _l3_is_healed_of_half_after_a_grace(stage: Stage) -> None:
+    _graced_until_a_lull(stage)
+    stage.let_pass(QUICKENED.heartbeat_interval_ms + 2_000)
+
+
+def _killed_behind_others(stage: Stage) -> None:
+    """Each call makes one move, and leaves more to the next one."""
+    stage.world.settings = attrs.evolve(QUICKENED, moves_per_call=1)
+    stage.world.redis.has_more = True
+    stage.entry("joined", member="p1.1")
+    stage.first.kill()
+    stage.let_pass(QUICKENED.session_timeout_ms + 4 * QUICKENED.heartbeat_interval_ms)
+
+
+def _l3_is_healed_by_none_of_many_calls(stage: Stage) -> None:
+    _killed_behind_others(stage)
+    stage.let_pass(2 * QUICKENED.heartbeat_interval_ms)
+
+
 def _l2_stays_pending(stage: Stage) -> None:
     stage.held("r", "p1.1", 5)
     stage.entry("revoking", resource="r", member="p1.1", token=5)
@@ -374,6 +413,8 @@ PLANTED: list[tuple[type[Check], Callable[[Stage], None]]] = [
     (L3, _l3_is_healed_of_a_former_member_only),
     (L3, _l3_is_not_noticed_by_the_call_after_a_silence),
     (L3, _l3_is_noticed_by_none_of_the_calls_after_a_silence),
+    (L3, _l3_is_healed_of_half_after_a_grace),
+    (L3, _l3_is_healed_by_none_of_many_calls),
     (M1, _m1_skips),
     (M1, _m1_reorders),
     (M1, _m1_begins_too_far_on),
@@ -442,6 +483,24 @@ def test_the_calls_after_a_silence_share_their_work() -> None:
     stage.let_pass(3_000)
     stage.entry("expired_member", member="p1.1")
     stage.let_pass(3_000)
+
+
+def test_a_member_is_healed_after_others() -> None:
+    """Its session is one of several things that are due, of which each call does one."""
+    stage = Stage(L3)
+    _killed_behind_others(stage)
+    stage.world.redis.has_more = False
+    stage.entry("expired_member", member="p1.1")
+    stage.let_pass(3_000)
+
+
+def test_the_calls_after_a_grace_share_their_work() -> None:
+    """Likewise what is left of a member whose rejoin grace ended in a lull."""
+    stage = Stage(L3)
+    _graced_until_a_lull(stage)
+    stage.let_pass(QUICKENED.heartbeat_interval_ms)
+    stage.entry("expired", resource="s", member="p1.1", token=6)
+    stage.let_pass(QUICKENED.session_timeout_ms)
 
 
 def test_the_count_of_pauses_is_forgotten() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING
 
 from cobalance_sims.simulate.checks.base import Check
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 LONGEST_PAUSE_MS = 300_000
 """Longest pause of a resource that is given up again and again (50_moves.lua)."""
+
+TIMERS = 5
+"""Of a member that is gone; each counts as a move where it is due (70_timers.lua)."""
 
 
 def why_unsettled(world: World) -> str:
@@ -163,7 +167,8 @@ class L3(Check):
     nothing is recorded for any of its members. The first silence that began in the first half of that time postpones
     this to half a session timeout after that silence; a second silence postpones nothing. The same holds for the end of
     a rejoin grace, which any silence that began within it postpones; an heir that has come is waited for, for one session
-    timeout more. A recovery, which lasts one session timeout after a loss of data, ends first.
+    timeout more. What is left of the member is then gone, too. A heartbeat is allowed for each call that it takes, as long
+    as calls leave work to the next one. A recovery, which lasts one session timeout after a loss of data, ends first.
     """
 
     promise = "L3"
@@ -172,6 +177,8 @@ class L3(Check):
         super().__init__(world)
         self._crashed: dict[str, int] = {}
         self._graced: dict[str, int] = {}
+        self._were_graced: dict[str, int] = {}
+        """Former ones → when their grace had to be over, or was if that is earlier."""
         self._awaiting: set[str] = set()
         """Those of them whose heir has come."""
 
@@ -192,7 +199,8 @@ class L3(Check):
         ):
             at = self._crashed.get(owner.rpartition(".")[0])
             heard_at = world.redis.heard_of.get(owner, 0)
-            if at is not None and ledger.members.get(owner) != "graced" and self._is_overdue(self._gone_by(heard_at)):
+            by = max(self._gone_by(heard_at), self._were_graced.get(owner, 0))
+            if at is not None and ledger.members.get(owner) != "graced" and self._is_overdue(by):
                 self.broken(f"{owner} was killed at {at} ms, last heard at {heard_at} ms, and is still on record")
         for member, since in self._graced.items():
             if self._is_overdue(self._kept_until(since, awaits_heir=member in self._awaiting)):
@@ -200,11 +208,21 @@ class L3(Check):
 
     def _is_overdue(self, by: int) -> bool:
         redis = self.world.redis
-        slack_ms = self.world.settings.heartbeat_interval_ms + 1_000 + redis.stood_still_ms
+        calls = self._calls_to_come() if redis.has_more else 1
+        slack_ms = calls * self.world.settings.heartbeat_interval_ms + 1_000 + redis.stood_still_ms
         for lull in redis.lulls if redis.has_more else ():
             if by < lull.ended and lull.began <= by + slack_ms:
                 by = lull.ended
         return redis.heard_at - slack_ms > by
+
+    def _calls_to_come(self) -> int:
+        """The most that it takes to do what is due of those who are gone, as a call makes so many moves."""
+        ledger = self.world.redis.ledger
+        gone = {
+            it for it, status in ledger.members.items() if status == "graced" or it.rpartition(".")[0] in self._crashed
+        }
+        moves = TIMERS * len(gone) + sum(it.owner in gone for it in ledger.resources.values())
+        return max(1, ceil(moves / self.world.settings.moves_per_call))
 
     def _gone_by(self, heard_at: int) -> int:
         return max(session_ends_by(self.world, heard_at), self.world.redis.recovers_by)
@@ -225,11 +243,17 @@ class L3(Check):
         elif entry.kind == "joined" and entry.instance_id:
             self._awaiting.update(it for it in self._graced if self._instance_of(it) == entry.instance_id)
         elif entry.kind in ("left", "expired_member") and entry.member:
-            self._graced.pop(entry.member, None)
-            self._awaiting.discard(entry.member)
+            self._end_grace(entry.member)
         elif entry.kind == "repaired" and entry.member and entry.resource is None:
             # The session of a member whose join died half-way begins now.
             self.world.redis.heard_of.setdefault(entry.member, self.world.now)
+
+    def _end_grace(self, member: str) -> None:
+        since = self._graced.pop(member, None)
+        if since is not None:
+            by = self._kept_until(since, awaits_heir=member in self._awaiting)
+            self._were_graced[member] = min(by, self.world.now)
+        self._awaiting.discard(member)
 
     def _instance_of(self, member: str) -> str | None:
         process = self.world.of_member(member)
