@@ -457,7 +457,18 @@ def test_standbys_and_those_who_go_do_not_count() -> None:
         assert Scaling(SETTINGS).judge(described(0, 3, [1, 1], **given)).present == 0
 
 
-@pytest.mark.parametrize("given", [{"least": -1}, {"drain_within_ms": 0}, {"in_after_ms": -1}, {"window_ms": 1}])
+def test_a_long_window_has_no_more_samples_than_a_short_one() -> None:
+    """Each look goes over all of them: an hour of looks costs no more than a minute of them, and is measured as a whole."""
+    scaling = Scaling(attrs.evolve(SETTINGS, window_ms=3_600_000))
+    found = [scaling.judge(described(5 * n, 2, [100, n % 2], handled=50 * n)) for n in range(1_000)][-1]
+    assert 50 < len(scaling._samples) <= 62
+    assert (found.done_per_s, found.waiting_ms) == (20.0, 999 * 5_000)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"least": -1}, {"drain_within_ms": 0}, {"in_after_ms": -1}, {"window_ms": 1}, {"window_ms": 3_600_001}],
+)
 def test_settings_out_of_range(given: dict[str, int]) -> None:
     """They are refused by name."""
     with pytest.raises(InvalidSettings, match=next(iter(given))):

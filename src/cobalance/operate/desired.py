@@ -53,6 +53,9 @@ LEAST_INTERVAL_MS = 1_000
 LONGEST_INTERVAL_MS = 60_000
 """Between two samples, so that what was needed meanwhile is taken as known."""
 
+SAMPLES = 60
+"""In a window, at most: each look goes over all of them."""
+
 LEAST_MESSAGES = 10
 """To tell how long they take."""
 
@@ -78,8 +81,8 @@ class ScalingSettings:
     """How long more members must have been needed before there are more."""
     in_after_ms: int = attrs.field(default=600_000, validator=between(0, DAY_MS))
     """How long fewer must have been enough before there are fewer."""
-    window_ms: int = attrs.field(default=60_000, validator=between(2_000, DAY_MS))
-    """How long throughput is measured."""
+    window_ms: int = attrs.field(default=60_000, validator=between(2_000, SAMPLES * LONGEST_INTERVAL_MS))
+    """How long throughput is measured: an hour at most. A sixtieth of it lies between two samples, or a second."""
 
 
 @attrs.frozen(kw_only=True)
@@ -155,8 +158,11 @@ class Scaling:
             self._presents.clear()
             self._wanted = self._explained = present + sample.awaited
         self._looked_ms = sample.at_ms
-        if not self._samples or sample.at_ms - self._samples[-1].at_ms >= LEAST_INTERVAL_MS:
-            self._take(sample)
+        if not sample.lag:
+            self._waiting_since = None
+        elif self._waiting_since is None:
+            self._waiting_since = sample.at_ms
+        self._take(sample)
         done, came = self._rates()
         needed = self._needed(group, sample, came)
         if not self._presents or present != self._presents[-1][1]:
@@ -184,11 +190,10 @@ class Scaling:
 
     def _take(self, sample: _Sample) -> None:
         before = self._samples[-1] if self._samples else sample
+        interval_ms = max(LEAST_INTERVAL_MS, self._settings.window_ms // SAMPLES)
+        if before is not sample and sample.at_ms - before.at_ms < interval_ms:
+            return
         self._samples.append(sample)
-        if not sample.lag:
-            self._waiting_since = None
-        elif self._waiting_since is None:
-            self._waiting_since = sample.at_ms
         least, able = _least_rate(self._samples[0], sample), self._able_per_s(before, sample)
         if self._measured is not None:
             self._measured = self._measured[0], max(self._measured[1], least)
