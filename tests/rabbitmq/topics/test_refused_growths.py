@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.exceptions import AMQPConnectionError
+from pika.exceptions import AMQPConnectionError, UnroutableError
 from tests.consumers import bodies_in, channel, new_topic
 from tests.faults.proxy import proxy_to
 from tests.faults.rabbitmq_servers import Leader
@@ -32,6 +32,7 @@ from cobalance.rabbitmq import (
     Publisher,
     Topic,
     create_topic,
+    delete_topic,
     grow_topic,
     read_topic,
 )
@@ -299,3 +300,27 @@ def test_who_changes_a_topic_may_have_to_be_permitted_its_lock(private_rabbitmq:
         with pytest.raises(PermissionMissing, match=rf"'{name}\.changing'.* configure and read on it") as caught:
             create_topic(user.url, Topic(name, 1))
     assert "Consuming" not in str(caught.value)
+
+
+def test_a_growth_of_a_topic_that_was_made_again_since_is_not_called_off(
+    amqp_url: str, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it has failed, its lock is free. The queues of the former topic are not bound to one of another size."""
+    other, call_off = attrs.evolve(topic, partitions=3), growth._is_called_off
+
+    def fail(*_: object) -> None:
+        raise Unreachable("no answer", outcome="not_executed")
+
+    def remake_first(*arguments: Any) -> bool:
+        delete_topic(amqp_url, topic.name, force=True)
+        create_topic(amqp_url, other)
+        return call_off(*arguments)
+
+    monkeypatch.setattr(growth, "_require_answers", fail)
+    monkeypatch.setattr(growth, "_is_called_off", remake_first)
+    with pytest.raises(Unreachable, match=r"no answer$"):
+        grow_topic(amqp_url, topic.name, 4)
+    with channel(amqp_url) as it, pytest.raises(UnroutableError):
+        it.basic_publish(topic.name, topic.routing_key(0), b"x", mandatory=True)
+    with connected(amqp_url) as admin:
+        assert not admin.has_exchange(topic.newest_marker)

@@ -142,7 +142,8 @@ def _is_called_off(url: str, old: Topic, new: Topic) -> bool:
     """Calls a growth off, on a connection of its own, as the other may be lost; False if some of it is still there."""
     try:
         with connected(url) as admin, admin.changing(old.name):
-            if newest_layout(admin, old.name) == old.layout:  # otherwise another process has gone on with it
+            # Otherwise another process has gone on with it, or created the topic again with another size.
+            if newest_layout(admin, old.name) == old.layout and admin.has_exchange(old.size_marker):
                 return _call_off(admin, old, new)
     except CobalanceError:
         return False
