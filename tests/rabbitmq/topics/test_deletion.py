@@ -23,7 +23,7 @@ from cobalance.rabbitmq import (
     read_topic,
     verify_topic,
 )
-from cobalance.rabbitmq.topics import deletion
+from cobalance.rabbitmq.topics import broker, deletion
 from cobalance.rabbitmq.topics.admin import Admin, connected
 from cobalance.rabbitmq.topics.broker import ready_messages
 
@@ -159,3 +159,29 @@ def test_a_deletion_that_died_goes_on_when_it_is_requested_again(
         delete_topic(amqp_url, made.name)
         if is_over:
             return
+
+
+def test_a_topic_that_is_completed_meanwhile_is_closed_before_it_is_deleted(
+    amqp_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While its deletion waits for the lock. What is published until its queues go would be deleted."""
+    topic, lock, delete = Topic(unique("deletion"), 1), Admin.changing, Admin.delete_unused
+    deleted = list[str]()
+    with connected(amqp_url) as admin:
+        admin.declare_exchange(topic.name, {broker.PARTITIONS_ARGUMENT: 1})
+
+    def complete_and_lock(admin: Admin, name: str) -> Any:
+        monkeypatch.setattr(Admin, "changing", lock)
+        create_topic(amqp_url, topic)
+        return lock(admin, name)
+
+    def publish_and_delete(admin: Admin, queue: str, kind: str) -> bool:
+        deleted.append(queue)
+        with channel(amqp_url) as it, pytest.raises(ChannelClosedByBroker, match="no exchange"):
+            it.basic_publish(topic.name, topic.routing_key(0), b"x", mandatory=True)
+        return delete(admin, queue, kind)
+
+    monkeypatch.setattr(Admin, "changing", complete_and_lock)
+    monkeypatch.setattr(Admin, "delete_unused", publish_and_delete)
+    delete_topic(amqp_url, topic.name)
+    assert deleted == [f"{topic.name}.dead", *topic.queue_names]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from functools import partialmethod
 from itertools import count
 
 import anyio
@@ -14,7 +15,15 @@ from tests.consumers import WITHIN_S, Place, Seen, channel, until
 from tests.names import unique
 from tests.rabbitmq.topics.dying import dying
 
-from cobalance.errors import PublishFailed, QueueMissing, TopicInUse, TopicMismatch, TopicMissing, UsageError
+from cobalance.errors import (
+    CobalanceError,
+    PublishFailed,
+    QueueMissing,
+    TopicInUse,
+    TopicMismatch,
+    TopicMissing,
+    UsageError,
+)
 from cobalance.rabbitmq import (
     Delivery,
     Publisher,
@@ -26,8 +35,10 @@ from cobalance.rabbitmq import (
     read_topic,
     verify_topic,
 )
-from cobalance.rabbitmq.topics.admin import connected
+from cobalance.rabbitmq.topics import broker
+from cobalance.rabbitmq.topics.admin import Admin, connected
 from cobalance.rabbitmq.topics.broker import ready_messages
+from cobalance.rabbitmq.topics.queue_sets import is_set, sets_marker
 
 
 def held(url: str, topic: Topic) -> int:
@@ -275,3 +286,32 @@ def test_no_topic_is_called_like_a_marker_of_another_one(topic: Topic, amqp_url:
     for other in others:
         delete_topic(amqp_url, other.name, force=True)
     assert read_topic(amqp_url, topic.name).partitions == 3
+
+
+@pytest.mark.parametrize("step", ["mark_sets", "open_layout"])
+def test_nothing_else_happens_to_a_topic_while_its_set_is_created(
+    step: str, topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A set would be left without its marker, or would get nothing of its topic."""
+    own, do, ends = topic.for_group("audit"), getattr(broker, step), list[str]()
+
+    def do_and_delete(admin: Admin, *arguments: Topic) -> None:
+        do(admin, *arguments)
+        for name in (own.name, topic.name):
+            with suppress(TopicInUse):
+                delete_topic(amqp_url, name, force=True)
+                ends.append(name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Admin, "changing", partialmethod(Admin.changing, patience_s=0))
+        patch.setattr(broker, step, do_and_delete)
+        with suppress(CobalanceError):
+            create_topic(amqp_url, topic, group="audit")
+    assert ends == []
+    with connected(amqp_url) as admin:
+        assert is_set(admin, own)
+        assert admin.has_exchange(sets_marker(topic.name))
+    with Publisher(amqp_url, topic) as publisher:
+        publisher.publish("key", b"x")
+    assert held(amqp_url, own) == 1
+    delete_topic(amqp_url, own.name, force=True)

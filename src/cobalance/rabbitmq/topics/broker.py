@@ -79,8 +79,7 @@ def create_topic(url: str, topic: Topic, *, group: str | None = None) -> Topic:
         )
     if group is None:
         return _existing_set(url, topic) or _create_topic(url, topic)
-    own = own_set(topic, group)
-    return _create_set(url, _create_topic(url, topic), own)
+    return _create_set(url, topic, own_set(topic, group))
 
 
 def _existing_set(url: str, topic: Topic) -> Topic | None:
@@ -100,48 +99,69 @@ def _check_kinds(url: object, topic: object) -> None:
 
 
 def _create_set(url: str, topic: Topic, own: Topic) -> Topic:
-    with connected(url) as admin, admin.changing(topic.name):
-        current = current_layout(admin, topic)
+    """All of it under both locks, on the connection that holds them: once that is lost, nothing more is done."""
+    with connected(url) as admin, admin.changing(topic.name), admin.changing(own.name):
+        current = _made_whole(admin, topic)
         _refuse_if_being_grown(admin, current)
         mark_sets(admin, topic, own)
-    own = _create_topic(url, attrs.evolve(own, partitions=current.partitions))
-    with connected(url) as admin:
+        own = _made_whole(admin, attrs.evolve(own, partitions=current.partitions))
         bind_set(admin, current, own)
-    return own
+        return own
 
 
 def _create_topic(url: str, topic: Topic) -> Topic:
     with connected(url) as admin:
-        if admin.has_exchange(topic.marker):  # it is complete
-            try:
-                current = verify(admin, topic)
-                if current.dead_letter_queue:
-                    admin.verify(current.dead_letter_queue)
+        if current := _complete(admin, topic):
+            # A user who may not, and another process that changes the topic just now, leave its bindings as they are.
+            with suppress(PermissionMissing, TopicInUse), admin.changing(topic.name, patience_s=0):
                 _bind_again(admin, current)
-                return current
-            except (QueueMissing, TopicMissing):
-                pass  # Something has been deleted since; it is created again.
+            return current
         with admin.changing(topic.name):
-            current = current_layout(admin, topic, restores=True)
-            admin.refuse_more_partitions(current)
-            lost = _lost_queues(admin, current) if admin.has_exchange(current.marker) else []
-            admin.declare_exchange(topic.name, {PARTITIONS_ARGUMENT: topic.partitions})
-            open_layout(admin, current)
-        if lost:
-            logger.warning(
-                "topic %s had lost queues, and what they held: %s. They are there again", topic.name, ", ".join(lost)
-            )
-        return current
+            return _make(admin, topic)
+
+
+def _made_whole(admin: Admin, topic: Topic) -> Topic:
+    """The same, where the lock of the topic is held already."""
+    current = _complete(admin, topic)
+    if current is None:
+        return _make(admin, topic)
+    with suppress(PermissionMissing):
+        _bind_again(admin, current)
+    return current
+
+
+def _complete(admin: Admin, topic: Topic) -> Topic | None:
+    """The topic as it is, if none of its queues is missing; it may lack bindings."""
+    if not admin.has_exchange(topic.marker):
+        return None
+    try:
+        current = verify(admin, topic)
+        if current.dead_letter_queue:
+            admin.verify(current.dead_letter_queue)
+    except (QueueMissing, TopicMissing):
+        return None  # Something has been deleted since; it is created again.
+    return current
+
+
+def _make(admin: Admin, topic: Topic) -> Topic:
+    current = current_layout(admin, topic, restores=True)
+    admin.refuse_more_partitions(current)
+    lost = _lost_queues(admin, current) if admin.has_exchange(current.marker) else []
+    admin.declare_exchange(topic.name, {PARTITIONS_ARGUMENT: topic.partitions})
+    open_layout(admin, current)
+    if lost:
+        logger.warning(
+            "topic %s had lost queues, and what they held: %s. They are there again", topic.name, ", ".join(lost)
+        )
+    return current
 
 
 def _bind_again(admin: Admin, topic: Topic) -> None:
-    """Restores bindings that were removed by hand: AMQP does not tell which there are. Leaves them as they are to a user who
-    may not, to another process that changes the topic just now, and to a growth that was interrupted, which may have closed
-    this layout.
+    """Restores bindings that were removed by hand: AMQP does not tell which there are. Leaves them as they are to a growth
+    that was interrupted, which may have closed this layout.
     """
-    with suppress(PermissionMissing, TopicInUse), admin.changing(topic.name, patience_s=0):
-        if newest_layout(admin, topic.name) == topic.layout and not is_being_grown(admin, topic):
-            _bind(admin, topic)
+    if newest_layout(admin, topic.name) == topic.layout and not is_being_grown(admin, topic):
+        _bind(admin, topic)
 
 
 def _bind(admin: Admin, topic: Topic) -> None:

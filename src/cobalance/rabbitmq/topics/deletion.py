@@ -9,6 +9,7 @@ a message alone.
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from itertools import chain
 
 import attrs
@@ -34,19 +35,22 @@ def delete_topic(url: str, name: str, *, force: bool = False) -> None:
 
     Raises:
         TopicInUse: there are messages or consumers, and `force` is not set; none of them was deleted. Or another
-            process is changing it.
+            process is changing it, or the topic of which it is a set.
     """
     check_kind("the topic's name", name, str)
     first = Topic(name, 1)
-    with connected(url) as admin:
-        is_opened = admin.has_exchange(first.marker)
-        if not is_opened and not is_set(admin, first):
+    with connected(url) as admin, ExitStack() as locks:
+        whose = set_of(name) if is_set(admin, first) else None
+        if not whose and not admin.has_exchange(first.marker):
             admin.require_exchange(name)
-        with admin.changing(name):
-            _delete_topic(admin, first, force=force, is_opened=is_opened)
+        if whose:  # its topic's lock first, as where a set is created
+            locks.enter_context(admin.changing(whose[0]))
+        locks.enter_context(admin.changing(name))
+        _delete_topic(admin, first, force=force)
 
 
-def _delete_topic(admin: Admin, first: Topic, *, force: bool, is_opened: bool) -> None:
+def _delete_topic(admin: Admin, first: Topic, *, force: bool) -> None:
+    is_opened = admin.has_exchange(first.marker)
     layouts = _layouts(admin, first)
     queues = [f"{first.name}.dead", *chain.from_iterable(it.queues for it in layouts)]
     if not force:
