@@ -49,7 +49,8 @@ from cobalance.rabbitmq import (
 )
 from cobalance.rabbitmq.model.topic import DELIVERY_LIMIT
 from cobalance.rabbitmq.streams.extent import streams_among
-from cobalance.rabbitmq.topics.admin import connected
+from cobalance.rabbitmq.topics import broker
+from cobalance.rabbitmq.topics.admin import Admin, connected
 from cobalance.rabbitmq.topics.broker import check_topic, find_topic, open_layout, readable_queues
 from cobalance.rabbitmq.wire.pika_internals import PatientConnection
 
@@ -619,3 +620,22 @@ def test_creating_a_topic_again_does_not_open_a_layout_that_is_closed(
             break
     assert before == [False] * 3
     delete_topic(amqp_url, topic.name, force=True)
+
+
+def test_a_topic_that_is_made_with_another_size_meanwhile_is_not_bound_as_the_former_one(
+    topic: Topic, amqp_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at it and its lock. A publisher that knows the former one would not notice."""
+    verify_again, other = broker.verify, attrs.evolve(topic, partitions=topic.partitions + 1)
+
+    def verify_and_remake(admin: Admin, asked_for: Topic) -> Topic:
+        monkeypatch.undo()
+        found = verify_again(admin, asked_for)
+        delete_topic(amqp_url, topic.name, force=True)
+        create_topic(amqp_url, other)
+        return found
+
+    monkeypatch.setattr(broker, "verify", verify_and_remake)
+    create_topic(amqp_url, topic)
+    assert not is_routed(amqp_url, topic.name, topic.routing_key(1))
+    assert is_routed(amqp_url, topic.name, other.routing_key(1))

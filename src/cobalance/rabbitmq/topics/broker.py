@@ -158,9 +158,10 @@ def _make(admin: Admin, topic: Topic) -> Topic:
 
 def _bind_again(admin: Admin, topic: Topic) -> None:
     """Restores bindings that were removed by hand: AMQP does not tell which there are. Leaves them as they are to a growth
-    that was interrupted, which may have closed this layout.
+    that was interrupted, which may have closed this layout, and to a topic that was created again with another size.
     """
-    if newest_layout(admin, topic.name) == topic.layout and not is_being_grown(admin, topic):
+    is_same = admin.has_exchange(topic.size_marker) and newest_layout(admin, topic.name) == topic.layout
+    if is_same and not is_being_grown(admin, topic):
         _bind(admin, topic)
 
 
