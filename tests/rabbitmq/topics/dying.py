@@ -17,6 +17,7 @@ CHANGES = (
     "declare_exchange",
     "declare_attached",
     "delete_exchange",
+    "delete_unused_exchange",
 )
 
 

@@ -36,7 +36,7 @@ from cobalance.rabbitmq import (
     verify_topic,
 )
 from cobalance.rabbitmq.topics import broker
-from cobalance.rabbitmq.topics.admin import Admin, connected
+from cobalance.rabbitmq.topics.admin import DIRECT, Admin, connected
 from cobalance.rabbitmq.topics.broker import ready_messages
 from cobalance.rabbitmq.topics.queue_sets import is_set, sets_marker
 
@@ -315,3 +315,42 @@ def test_nothing_else_happens_to_a_topic_while_its_set_is_created(
         publisher.publish("key", b"x")
     assert held(amqp_url, own) == 1
     delete_topic(amqp_url, own.name, force=True)
+
+
+def test_a_set_that_cannot_be_bound_leaves_no_marker_that_says_it_is(topic: Topic, amqp_url: str) -> None:
+    """One without a binding would stay for ever, and keep the topic from being grown."""
+    with connected(amqp_url) as admin:
+        with pytest.raises(TopicMissing, match=f"Exchange '{topic.name}@audit.sets'"):
+            admin.declare_attached(sets_marker(topic.name), f"{topic.name}@audit.sets")
+        assert not admin.has_exchange(sets_marker(topic.name))
+    assert grow_topic(amqp_url, topic.name, 3).partitions == 3
+
+
+def test_a_marker_that_was_never_bound_goes_with_its_set(topic: Topic, amqp_url: str) -> None:
+    """A creation that died has left it; that of another set is bound, and stays."""
+    audit, reports = topic.for_group("audit"), topic.for_group("reports")
+    with connected(amqp_url) as admin, channel(amqp_url) as it:
+        admin.declare_exchange(sets_marker(audit.name), {})
+        it.exchange_declare(sets_marker(topic.name), DIRECT, durable=True, auto_delete=True)
+        delete_topic(amqp_url, audit.name)
+        assert not admin.has_exchange(sets_marker(topic.name))
+        for own in (audit, reports):
+            assert create_topic(amqp_url, topic, group=own.name.partition("@")[2]) == own
+        delete_topic(amqp_url, audit.name)
+        assert admin.has_exchange(sets_marker(topic.name))
+        delete_topic(amqp_url, reports.name)
+        assert not admin.has_exchange(sets_marker(topic.name))
+
+
+def test_what_is_left_of_a_set_of_another_size_is_deleted_first(topic: Topic, amqp_url: str) -> None:
+    """Its creation was interrupted, and its topic created again: the number that it was to have is no remedy."""
+    own = topic.for_group("audit")
+    with connected(amqp_url) as admin:
+        admin.declare_exchange(sets_marker(own.name), {})
+        for queue in Topic(own.name, 3).queues:
+            admin.declare(queue)
+    with pytest.raises(TopicMismatch, match=f"{own.name}-2 exists.*topic delete {own.name}"):
+        create_topic(amqp_url, topic, group="audit")
+    delete_topic(amqp_url, own.name)
+    assert create_topic(amqp_url, topic, group="audit") == own
+    delete_topic(amqp_url, own.name)

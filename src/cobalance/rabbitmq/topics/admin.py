@@ -17,6 +17,7 @@ from pika.exchange_type import ExchangeType
 
 from cobalance.coordinator.advice import command
 from cobalance.errors import (
+    CobalanceError,
     PermissionMissing,
     QueueMismatch,
     QueueMissing,
@@ -305,7 +306,18 @@ class Admin:
             channel.exchange_declare(name, DIRECT, durable=True, auto_delete=True)
             channel.exchange_bind(exchange, name)  # without its last binding it goes
 
-        self.call(name, declare)
+        try:
+            self.call(name, declare)
+        except CobalanceError as error:
+            self.delete_unused_exchange(name)
+            if isinstance(error, QueueMissing):
+                raise TopicMissing(f"Exchange {exchange!r} at {self.place} was deleted meanwhile; try again.") from None
+            raise
+
+    def delete_unused_exchange(self, name: str) -> None:
+        """Does nothing if it is bound to another one, or the user may not."""
+        with suppress(CobalanceError):
+            self.call(name, lambda c: c.exchange_delete(name, if_unused=True))
 
     def delete_exchange(self, name: str) -> None:
         """Does nothing if the exchange does not exist."""
@@ -391,10 +403,14 @@ class Admin:
     def refuse_more_partitions(self, topic: Topic) -> None:
         """Raises TopicMismatch if the topic has more partitions than expected."""
         beyond = f"{topic.prefix}-{topic.partitions}"
-        if self.exists(beyond):
-            raise TopicMismatch(
-                f"Topic {topic.name!r} at {self.place} has more than {counted(topic.partitions, 'partition')}: the queue {beyond} exists. Use its real number of partitions, or another name."
-            )
+        if not self.exists(beyond):
+            return
+        remedy = "Use its real number of partitions, or another name."
+        if set_of(topic.name):
+            remedy += f" If that is left of a queue set that was not created completely, delete it first: {deletion(topic.name)}"
+        raise TopicMismatch(
+            f"Topic {topic.name!r} at {self.place} has more than {counted(topic.partitions, 'partition')}: the queue {beyond} exists. {remedy}"
+        )
 
     def refuse_in_use(self, queue: str) -> None:
         """Raises TopicInUse if the queue has messages or consumers."""

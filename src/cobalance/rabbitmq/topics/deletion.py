@@ -47,6 +47,8 @@ def delete_topic(url: str, name: str, *, force: bool = False) -> None:
             locks.enter_context(admin.changing(whose[0]))
         locks.enter_context(admin.changing(name))
         _delete_topic(admin, first, force=force)
+        if whose:  # a creation that died may not have bound it yet, so it does not go with the set's
+            admin.delete_unused_exchange(sets_marker(whose[0]))
 
 
 def _delete_topic(admin: Admin, first: Topic, *, force: bool) -> None:
