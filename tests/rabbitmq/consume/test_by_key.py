@@ -351,6 +351,20 @@ async def test_the_key_is_the_publishers(here: Place) -> None:
     assert keys[4] == "é"
 
 
+async def test_what_waits_for_its_key_holds_up_no_other(here: Place, topic: Topic) -> None:
+    """Though it has arrived alone, and nothing could be begun then."""
+    gate = Gate("b1")
+    here.publish(topic, "a1")
+    async with here.member(topic, gate.handle, **BY_KEY) as member:
+        await gate.begun.wait(1)
+        here.publish(topic, "a2")
+        await until(lambda: _unbegun(member) == 1)
+        here.publish(topic, "b1")
+        await until(lambda: gate.done == ["b1"])
+        gate.let("a1", "a2")
+        await until(lambda: len(gate.done) == 3)
+
+
 async def test_batches_are_of_one_key(here: Place, topic: Topic) -> None:
     """What has gathered behind a message of its key is handled together, up to the batch's size."""
     batches, first = list[list[str]](), anyio.Event()

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.lowlevel
 from pika.exceptions import AMQPError
 
 from cobalance.coordinator.in_flight import InFlight
@@ -261,7 +262,10 @@ class PartitionWorker:
             else:
                 self.by_key.add(deliveries)
                 self.by_key.open_slots(start_soon)
-                await self.wait(self.by_key.next_in if self.goes_on else None)
+                if deliveries:  # only who finds nothing is woken by what comes
+                    await anyio.lowlevel.checkpoint()
+                else:
+                    await self.wait(self.by_key.next_in if self.goes_on else None)
         if consumer is not None and self._lost is not None:
             await self.end_slots()
             await self._judge_loss(consumer, self._lost)
