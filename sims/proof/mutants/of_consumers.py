@@ -77,6 +77,14 @@ KEYS: tuple[Mutant, ...] = (
         PARTITION + "test_key_order.py",
     ),
     partition(
+        "one-key-holds-up-all",
+        "../consume/partition_worker",
+        "                if deliveries:  # only who finds nothing is woken by what comes\n",
+        "                if False:\n",
+        "A message of a busy key that arrives alone keeps those of other keys away.",
+        CONSUME + "test_by_key.py::test_what_waits_for_its_key_holds_up_no_other",
+    ),
+    partition(
         "slots-stay-for-ever",
         "../consume/by_key",
         "            turn.give_up()\n            self._worker.wake()\n\n    def _new_slot",
