@@ -151,10 +151,10 @@ def test_a_freeze_ends_by_itself(talk: Callable[[str], Talk]) -> None:
     replay = talk("r1")
     replay.until({"m1": "running", "m2": "running"})
     replay.posts.write("begin")
-    replay.order("freeze", "m1", for_ms=200)
+    replay.order("freeze", "m1", for_ms=1_000)
     begun = replay.hear("done", lambda it: it.text("verb") == "freeze")
     ended = replay.hear("done", lambda it: it.text("verb") == "resume")
-    assert ended.at_ms - begun.at_ms >= 190
+    assert ended.at_ms - begun.at_ms >= 500  # a busy machine says late that it has begun
 
 
 @pytest.mark.usefixtures("agent")

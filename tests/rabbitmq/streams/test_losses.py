@@ -45,6 +45,8 @@ async def test_the_message_at_the_position_is_no_progress() -> None:
         own=MemberSettings(),
         share=lambda: None,
         by_key=lambda _: None,
+        manual=False,
+        prefetch_of=lambda _: 10,
         connection=connection,
         link=SimpleNamespace(connection=connection, reconnection=SimpleNamespace(losses=0), lasting_ms=60_000),
     )
