@@ -74,6 +74,8 @@ class PartitionWorker:
 
     _marks_redelivered = True
     """Whether RabbitMQ marks what it delivers again."""
+    may_be_settled: bool
+    """Whether the program may have settled messages that no handler is done with."""
     _acknowledged, _acked_at = 0, 0  # by former consumers of this tenure; in monotonic ms, 0 if by none
 
     def __init__(self, tenure: Tenure, queue: Queue, partitions: Partitions) -> None:
@@ -93,7 +95,6 @@ class PartitionWorker:
         self.by_key = partitions.by_key(self)
         """Works messages side by side; None if they are worked in order."""
         self._in_line: set[Wakeup] = set()
-        # The latter: whether the program may have settled messages that no handler is done with.
         self.share, self.may_be_settled = partitions.share(), partitions.manual
         self._losses = ChannelLosses(partitions.name, queue.name, key_prefix=partitions.key_prefix)
         self._unconnected = Unconnected(partitions.link)

@@ -87,6 +87,7 @@ class StreamWorker(PartitionWorker):
         self._finished = self._since_commit = 0
         self._seeking: Start | None = None
         self.seeks = 0
+        """How many there were: a commit that was asked for before one covers nothing of what is read again."""
         self._recognized: PartitionConsumer | None = None  # it surely reads the stream of which an offset is known
         self._replying: dict[Future[bool], tuple[PartitionConsumer, int]] = {}
         """Replies under way, with the consumers and the offsets of their requests."""
